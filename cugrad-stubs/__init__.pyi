@@ -424,6 +424,7 @@ from ._functions import (
     scatter_add as scatter_add,
     scatter_reduce as scatter_reduce,
     searchsorted as searchsorted,
+    segment_reduce as segment_reduce,
     select as select,
     select_copy as select_copy,
     select_scatter as select_scatter,
@@ -672,6 +673,7 @@ from cugrad.functions.shapes.layouts import preserve_format as preserve_format
 from cugrad import profiler as profiler
 from cugrad import quasirandom as quasirandom
 from cugrad import random as random
+from cugrad import return_types as return_types
 from cugrad.serialization import save as save
 from cugrad.serialization import save_file as save_file
 from cugrad.functions.creation.random import seed as seed
@@ -706,6 +708,7 @@ from cugrad.linalg.products import tensordot as tensordot
 from cugrad import testing as testing
 from cugrad.functions.interop.exchange import to_dlpack as to_dlpack
 from cugrad.functions.interop.legacy import typename as typename
+from cugrad import types as types
 from cugrad.dtypes import uint16 as uint16
 from cugrad.dtypes import uint32 as uint32
 from cugrad.dtypes import uint64 as uint64

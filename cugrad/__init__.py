@@ -134,9 +134,11 @@ if _typing.TYPE_CHECKING:  # what is imported when it is asked for
     from . import optim as optim
     from . import overrides as overrides
     from . import quasirandom as quasirandom
+    from . import return_types as return_types
     from . import signal as signal
     from . import special as special
     from . import testing as testing
+    from . import types as types
     from .accelerator import Event as Event
     from .accelerator import Stream as Stream
     from .accelerator import get_device_module as get_device_module
@@ -189,12 +191,12 @@ __getattr__, __dir__ = _lazily(
         "signal.windows": """
             bartlett_window blackman_window hamming_window hann_window kaiser_window
         """,
-        "quasirandom": "quasirandom", "special": "special",
+        "quasirandom": "quasirandom", "return_types": "return_types", "special": "special",
         "alias": "as_torch", "compiler": "compiler compile", "jit": "jit",
         "distributed": "distributed", "func.fusing": "fuse", "multiprocessing": "multiprocessing",
         "distributions": "distributions",
         "models": "models", "nn": "nn", "optim": "optim", "overrides": "overrides",
-        "utils": "utils",
+        "types": "types", "utils": "utils",
         "serialization": "serialization save load save_file load_file", "testing": "testing",
         "nn.of_torch": """
             adaptive_avg_pool1d adaptive_max_pool1d addmv_ alpha_dropout alpha_dropout_

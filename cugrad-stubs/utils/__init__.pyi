@@ -14,8 +14,10 @@ from cugrad._types import (
 from cugrad.tensor import Tensor
 from cugrad.utils import benchmark as benchmark
 from cugrad.utils import checkpoint as checkpoint
+from cugrad.utils import collect_env as collect_env
 from cugrad.utils import data as data
 from cugrad.utils import dlpack as dlpack
+from cugrad.utils import flop_counter as flop_counter
 from cugrad.utils import hooks as hooks
 from cugrad.utils.swapping import swap_tensors as swap_tensors
 from cugrad.utils import tensorboard as tensorboard

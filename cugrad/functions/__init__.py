@@ -29,6 +29,7 @@ from .maths import (
     inplace,
     products,
     reduce,
+    segments,
     sorting,
     spectral,
     statistics,
@@ -56,7 +57,7 @@ __all__ = [
 _FILES = (
     reduce, views, copies, composites, products, index, queries, sorting, statistics, calculus,
     splitting, histograms, scatter, arranging, grids, strided, view_copies,
-    padding, ranges, layouts, elementary, spectral,
+    padding, ranges, layouts, elementary, spectral, segments,
 )  # fmt: skip
 _PLAIN = declared(
     arithmetic.FUNCTIONS, elementary.FUNCTIONS, {"einsum": einsum},

@@ -58,8 +58,7 @@ FILES = "checksums are always written, and checked unless the file is mapped, co
 ABSENT: dict[str, dict[str, str]] = {
     "": {
         LATER: """
-            from_file get_device has_* lobpcg masked package return_types segment_reduce
-            thread_safe_generator types
+            from_file get_device has_* lobpcg masked package thread_safe_generator
         """,
         COMPILED: """
             _dynamo _inductor export ScriptModule ScriptFunction wait fork
@@ -229,7 +228,7 @@ ABSENT: dict[str, dict[str, str]] = {
     "utils": {
         ALWAYS_FILLED: "deterministic",
         LATER: """
-            backcompat collect_env cpp_* flop_counter module_tracker
+            backcompat cpp_* module_tracker
         """,
         INTERNAL: """
             ThroughputBenchmark backend_registration generate_methods_for_privateuse1_backend
@@ -354,24 +353,24 @@ PUBLIC = frozenset(
     """
     accelerator amp array_api as_torch autograd autograd.anomaly_mode autograd.forward_ad
     autograd.function autograd.functional autograd.grad_mode autograd.gradcheck autograd.graph
-    autograd.profiler backends backends.cuda backends.cudnn backends.mkl backends.mkldnn
-    backends.cpu backends.mha backends.mps backends.nnpack backends.openmp
-    backends.opt_einsum backends.simulated compiler cpu cuda cuda.amp cuda.graphs
-    cuda.memory cuda.nvtx cuda.profiler cuda.sanitizer cuda.streams distributed
-    distributed.algorithms distributed.algorithms.ddp_comm_hooks
-    distributed.algorithms.ddp_comm_hooks.default_hooks distributed.algorithms.join
-    distributed.autograd distributed.checkpoint distributed.checkpoint.state_dict
-    distributed.device_mesh distributed.fsdp distributed.nn distributed.nn.functional
-    distributed.optim distributed.rpc distributed.run distributed.tensor distributions errors fft
-    func functional fx fx.immutable_collections hub jit linalg memory models multiprocessing nn
-    nn.attention nn.functional nn.grad nn.init nn.modules nn.parallel nn.parameter nn.stateless
-    nn.utils nn.utils.clip_grad nn.utils.convert_parameters nn.utils.fusion nn.utils.init
-    nn.utils.memory_format nn.utils.parametrizations nn.utils.parametrize nn.utils.prune
-    nn.utils.rnn ops optim optim.lr_scheduler optim.swa_utils overrides profiler profiler.itt
-    quasirandom random serialization serialization.safetensors signal signal.windows sparse
-    special testing utils utils.benchmark utils.checkpoint utils.data utils.data.dataloader
-    utils.data.dataset utils.data.distributed utils.data.sampler utils.dlpack utils.hooks
-    utils.tensorboard utils.weak version
+    autograd.profiler backends backends.cpu backends.cuda backends.cudnn backends.mha
+    backends.mkl backends.mkldnn backends.mps backends.nnpack backends.openmp
+    backends.opt_einsum backends.simulated compiler cpu cuda cuda.amp cuda.graphs cuda.memory
+    cuda.nvtx cuda.profiler cuda.sanitizer cuda.streams distributed distributed.algorithms
+    distributed.algorithms.ddp_comm_hooks distributed.algorithms.ddp_comm_hooks.default_hooks
+    distributed.algorithms.join distributed.autograd distributed.checkpoint
+    distributed.checkpoint.state_dict distributed.device_mesh distributed.fsdp distributed.nn
+    distributed.nn.functional distributed.optim distributed.rpc distributed.run
+    distributed.tensor distributions errors fft func functional fx fx.immutable_collections hub
+    jit linalg memory models multiprocessing nn nn.attention nn.functional nn.grad nn.init
+    nn.modules nn.parallel nn.parameter nn.stateless nn.utils nn.utils.clip_grad
+    nn.utils.convert_parameters nn.utils.fusion nn.utils.init nn.utils.memory_format
+    nn.utils.parametrizations nn.utils.parametrize nn.utils.prune nn.utils.rnn ops optim
+    optim.lr_scheduler optim.swa_utils overrides profiler profiler.itt quasirandom random
+    return_types serialization serialization.safetensors signal signal.windows sparse special
+    testing types utils utils.benchmark utils.checkpoint utils.collect_env utils.data
+    utils.data.dataloader utils.data.dataset utils.data.distributed utils.data.sampler
+    utils.dlpack utils.flop_counter utils.hooks utils.tensorboard utils.weak version
     """.split()  # noqa: SIM905
 )
 
@@ -389,7 +388,7 @@ def listed(module: str, *more: str) -> list[str]:
             home = getattr(value, "__module__", LIBRARY)
             ours = isinstance(home, str) and home.startswith((LIBRARY, "builtins"))
             shown = ours and home != __name__ and "__all__" not in own
-        if name.startswith("_") or (shown and name != "annotations"):
+        if name.startswith("__") or (shown and name[0] != "_" and name != "annotations"):
             names.add(name)
     return sorted(names)
 

@@ -20,7 +20,7 @@ from .described import Described
 from .gradients import add_hook, add_post_hook, once_a_place, retain, retains, values_at
 from .text import text_of
 
-__all__ = ["SparseTensor", "check_layout", "places_of"]
+__all__ = ["SparseTensor", "check_layout", "nothing", "places_of"]
 
 
 class SparseTensor(Described):
@@ -165,6 +165,13 @@ class SparseTensor(Described):
 
     def half(self) -> SparseTensor:
         return self.to(dtypes.float16)
+
+    def new_zeros(self, *size: Any, **options: Any) -> SparseTensor:
+        """Zeros of this dtype, on this device: none is kept."""
+        shape = Size(size[0] if len(size) == 1 and not isinstance(size[0], builtins.int) else size)
+        return nothing(shape, len(shape), **{"dtype": self.dtype, "device": self.device, **options})
+
+    new_empty = new_zeros
 
     def requires_grad_(self, requires_grad: bool = True) -> SparseTensor:
         self._elements.requires_grad_(requires_grad)
@@ -394,6 +401,16 @@ class SparseTensor(Described):
 
     def __deepcopy__(self, memo: dict[builtins.int, Any]) -> SparseTensor:
         return memo.setdefault(id(self), self.detach().clone().requires_grad_(self.requires_grad))
+
+
+def nothing(
+    size: Any, sparse_dim: builtins.int, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> SparseTensor:  # fmt: skip
+    """A sparse tensor in which all elements are zero."""
+    values = zeros((0, *size[sparse_dim:]), dtype=dtype, device=device, requires_grad=requires_grad)
+    places = zeros((sparse_dim, 0), dtype=dtypes.int64, device=device)
+    return SparseTensor(places, values, size, True)
 
 
 def places_of(keys: Tensor, size: Any) -> Tensor:

@@ -7,10 +7,11 @@ from typing import Any
 
 from .. import dtypes
 from ..dtypes import dtype as DType
+from ..functions.calls.out import SPARSE, strided
 from ..functions.creation.factories import as_tensor, tensor, zeros
 from ..functions.indexing.bounds import is_looked_at
 from ..tensor import Size, Tensor
-from .coo import SparseTensor, check_layout, places_of
+from .coo import SparseTensor, check_layout, nothing, places_of
 
 __all__ = ["METHODS", "sparse_coo_tensor"]
 
@@ -123,6 +124,24 @@ def to_sparse(
     keys = used.nonzero().reshape(-1)
     places = places_of(keys, self.shape[:dims])
     return SparseTensor(places, flat.index_select(0, keys), self.shape, True)
+
+
+def _zeros(*size: Any, layout: Any = None, **options: Any) -> SparseTensor:
+    """Nothing but zeros, none of which is kept."""
+    shape = Size(size[0] if len(size) == 1 and not isinstance(size[0], int) else size)
+    return nothing(shape, len(shape), **options)
+
+
+def _zeros_like(input: Tensor, *, layout: Any = None, **options: Any) -> Tensor:
+    """Zeros in the shape of a tensor, sparse unless another layout is asked for."""
+    options = {"dtype": input.dtype, "device": input.device, **options}
+    if layout is strided:
+        return zeros(input.shape, **options)
+    dims = input.sparse_dim() if isinstance(input, SparseTensor) else input.dim()
+    return nothing(input.shape, dims, **options)
+
+
+SPARSE.update(zeros=_zeros, empty=_zeros, zeros_like=_zeros_like, empty_like=_zeros_like)
 
 
 def _dense(self: Tensor, dtype: DType | None = None, *, masked_grad: bool = True) -> Tensor:

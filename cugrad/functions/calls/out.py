@@ -12,6 +12,7 @@ from ...autograd.forward.dual import highest
 from ...autograd.mode import no_grad, state
 from ...backends import backend_of
 from ...dtypes import type_name
+from ...errors import NoArray
 from ...ops.table import TABLE
 from ...runtime.dispatching import Unasked, newly_asked
 from ...tensor import Tensor
@@ -20,7 +21,7 @@ from .mistakes import MISTAKES, explained
 from .old_order import in_any_order, reordered
 from .signatures import Signature
 
-__all__ = ["ALIASES", "accepting", "called", "layout", "renaming", "strided"]
+__all__ = ["ALIASES", "SPARSE", "accepting", "called", "layout", "renaming", "strided"]
 
 # What PyTorch's parser reads under NumPy's names, and the names it has for them.
 ALIASES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input",
@@ -46,6 +47,9 @@ _ALSO = {
     "tensor_split": {"tensor_indices_or_sections": "indices_or_sections"},
     **dict.fromkeys(("swapaxes", "transpose"), {"axis0": "dim0", "axis1": "dim1"}),
 }  # fmt: skip
+
+# Those of factories that make sparse tensors too, by name: cugrad/sparse/making.py sets them.
+SPARSE: dict[str, Callable[..., Any]] = {}
 
 # Functions of which `out` may also be the argument of this number.
 _OUT_AT = {"norm": 4, "tensordot": 3}
@@ -105,6 +109,10 @@ def _wrapped(
             if kwargs and not kwargs.keys() <= names:
                 return _call(name, function, names, takes_out, args, kwargs)
             return function(*args, **kwargs)
+        except NoArray:
+            if name not in SPARSE:
+                raise
+            return SPARSE[name](*args, **kwargs)
         except MISTAKES as error:
             if isinstance(error, Unasked) or newly_asked((*args, *kwargs.values())):
                 return call(*args, **kwargs)
@@ -143,6 +151,8 @@ def _call(
     kwargs: dict[str, Any],
 ) -> Any:
     """`function` with arguments that PyTorch's parser knows and the function itself does not."""
+    if name in SPARSE and kwargs.get("layout") is sparse_coo:
+        return SPARSE[name](*args, **kwargs)
     options: dict[str, Any] = {}
     after = []
     for key, value in kwargs.items():

@@ -5,7 +5,10 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import Any
 
-__all__ = ["return_type"]
+__all__ = ["CLASSES", "ReturnType", "return_type"]
+
+LIBRARY = __name__.partition(".")[0]
+CLASSES: dict[str, Any] = {}  # each class by its name, as torch.return_types has them
 
 
 class ReturnType(tuple[Any, ...]):
@@ -17,8 +20,11 @@ class ReturnType(tuple[Any, ...]):
 
     __slots__ = ()
     _fields: tuple[str, ...] = ()
+    n_fields = n_sequence_fields = n_unnamed_fields = 0
 
     def __new__(cls, *values: Any) -> ReturnType:
+        if len(values) == 1 < len(cls._fields):  # PyTorch's take one sequence
+            values = tuple(values[0])
         if len(values) != len(cls._fields):
             names = ", ".join(cls._fields)
             raise TypeError(f"{cls.__name__}: got {len(values)} values, want {names}")
@@ -56,5 +62,8 @@ def return_type(name: str, fields: str = "values indices") -> Any:
     """
     names = tuple(fields.split())
     items = {field: property(itemgetter(k)) for k, field in enumerate(names)}
-    more = {"__slots__": (), "_fields": names, "__match_args__": names}
-    return type(name, (ReturnType,), items | more)
+    more = {
+        "__slots__": (), "_fields": names, "__match_args__": names, "n_fields": len(names),
+        "n_sequence_fields": len(names), "__module__": f"{LIBRARY}.return_types",
+    }  # fmt: skip
+    return CLASSES.setdefault(name, type(name, (ReturnType,), items | more))

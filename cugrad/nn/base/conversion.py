@@ -26,11 +26,12 @@ def convert(
     gradient = parameter.grad
     new_gradient = None if gradient is None else fn(gradient)
     swaps = chosen.get_swap_module_params_on_conversion()
-    replaces = (
-        parameter.is_meta is not converted.is_meta
+    replaces = not is_lazy(parameter) and (
+        swaps
+        or parameter.is_meta is not converted.is_meta
         or chosen.get_overwrite_module_params_on_conversion()
     )
-    if is_lazy(parameter) or not (swaps or replaces):
+    if not replaces:
         parameter.grad = None  # it must not disagree with the data in between
         parameter.data = converted
         parameter.grad = new_gradient
