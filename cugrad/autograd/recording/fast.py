@@ -153,7 +153,7 @@ if {unfit}:
 """
 NODE = """\
 {when} {tests}:
-    _node = new_node(OpNode)
+    _node = OpNode()
     {plan}
     {counters}
     _node.edges = ({edges},)
@@ -254,8 +254,8 @@ def _scope(op: Op, half: bool = False) -> dict[str, Any]:
     """What the code of a row refers to."""
     shared = {
         "Tensor": Tensor, "OpNode": OpNode, "Output": Output, "new": object.__new__,
-        "new_node": OpNode.__new__, "state": state, "edge_of": edge_of, "next_seq": next_seq,
-        "versions_of": versions_of, "attach": attach, "apply": apply, "pack": pack, "OP": op,
+        "state": state, "edge_of": edge_of, "next_seq": next_seq, "versions_of": versions_of,
+        "attach": attach, "apply": apply, "pack": pack, "OP": op,
         "NO_PARAMS": NO_PARAMS, "backend_of": backends.backend_of, "F32": np.dtype("float32"),
         "F64": np.dtype("float64"), "F16": np.dtype("float16"), "BFLOAT16": bfloat16,
         "Unasked": Unasked, "UNCOUNTED": UNCOUNTED, "is_floating": is_floating,

@@ -300,7 +300,6 @@ def _class_named(name: str) -> type[OpNode]:
 
 
 _plans: dict[tuple[Op, int], OpPlan] = {}
-_new_node = OpNode.__new__
 
 
 def plan_of(op: Op, mask: int) -> OpPlan:
@@ -323,7 +322,7 @@ def new_node(
     """A node for an op on `inputs`, with what its formulas will need saved."""
     if mask is None:
         _, mask = read_inputs(op, inputs)
-    node = _new_node(OpNode)
+    node = OpNode()
     node.rare = None
     node.edges = tuple([edge_of(x) if mask >> i & 1 else None for i, x in enumerate(inputs)])
     if len(op.inputs) > 1:  # nothing is saved for the gradient of a view without a history
