@@ -198,6 +198,24 @@ class SparseTensor(Described):
         self.counter[0] += 1
         return self
 
+    def mul_(self, other: Any) -> SparseTensor:
+        """Multiplies by a number, or a tensor of one, in place."""
+        return self._scaled(Tensor.mul_, "mul", other)
+
+    def div_(self, other: Any) -> SparseTensor:
+        """Divides by a number, or a tensor of one, in place."""
+        return self._scaled(Tensor.div_, "div", other)
+
+    __imul__, __itruediv__ = mul_, div_
+
+    def _scaled(self, scale: Callable[..., Any], name: str, other: Any) -> SparseTensor:
+        if isinstance(other, Tensor) and other.dim():
+            raise NotImplementedError(
+                f"{name}_: a sparse tensor is scaled in place by a number alone; use {name}()"
+            )
+        scale(self._elements, other)
+        return self
+
     def detach_(self) -> SparseTensor:
         self._elements = self._elements.detach()
         return self
@@ -231,7 +249,8 @@ class SparseTensor(Described):
             )
         kind = dtypes.promote_types(a.dtype, b.dtype)
         values = cat([a._elements.to(kind), b._elements.to(kind)])
-        return SparseTensor(cat([a._places, b._places], 1), values, a._size)
+        both = SparseTensor(cat([a._places, b._places], 1), values, a._size)
+        return both.coalesce() if a._coalesced and b._coalesced else both
 
     def _added_to(self, dense: Any) -> Any:
         """The sum with a dense tensor of the same shape, which is dense; of an array, an array."""
@@ -247,7 +266,8 @@ class SparseTensor(Described):
         """Adds these elements to those of another tensor, sparse or dense, in place."""
         if isinstance(sum, SparseTensor):
             both = sum + self
-            sum._places, sum._elements, sum._coalesced = both._places, both._elements, False
+            sum._places, sum._elements = both._places, both._elements
+            sum._coalesced = both._coalesced
             sum.counter[0] += 1
             return
         values = self._elements.to(sum.dtype)

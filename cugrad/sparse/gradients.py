@@ -28,16 +28,27 @@ def once_a_place(x: Any, values: Tensor) -> Any:
 
 
 def values_at(x: Any, grad: Any) -> Tensor:
-    """The gradient of the values of `x`, of one that has each place of `x`, in order, once."""
+    """The gradient of the values of `x`, of one at places of `x`: it is zero at the others."""
     if not isinstance(grad, Tensor) or not grad.is_sparse:
         raise RuntimeError(
             "attempting to assign a gradient to a tensor that has data of a different type: got "
             f"{'a dense one' if isinstance(grad, Tensor) else type(grad).__name__}, want it sparse"
         )
-    if grad._nnz() == x._nnz():
+    if grad._places is x._places:
         return grad._values()
-    at = FUNCTIONS["searchsorted"](grad._keys(), x._keys())
-    return grad.values().index_select(0, at)
+    grad = grad.coalesce()
+    keys, own = grad._keys(), x._keys()
+    if not FUNCTIONS["isin"](keys, own).all():
+        raise RuntimeError(
+            "a gradient of a sparse tensor has elements at places that the tensor does not list: "
+            "compute it from the gradient that the hook is given, or from the tensor"
+        )
+    if not keys.shape[0]:
+        return FUNCTIONS["zeros_like"](x._values())
+    at = FUNCTIONS["searchsorted"](keys, own).clamp(max=keys.shape[0] - 1)
+    values = grad._values().index_select(0, at)
+    listed = keys.index_select(0, at) == own
+    return values * listed.to(values.dtype).reshape(-1, *[1] * (values.dim() - 1))
 
 
 def add_hook(x: Any, hook: Callable[[Any], Any]) -> Any:

@@ -102,4 +102,5 @@ def summed(input: SparseTensor, dim: Any, keepdim: bool) -> Tensor:
     if keepdim:
         places = places * tensor([[d in left] for d in range(sparse)], device=places.device)
     coalesced = input.is_coalesced() and len(left) == sparse
-    return SparseTensor(places if keepdim else places[left], values, size, coalesced)
+    total = SparseTensor(places if keepdim else places[left], values, size, coalesced)
+    return total.coalesce() if input.is_coalesced() else total

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import pickle
 from typing import Any
 
@@ -399,6 +400,54 @@ def test_hooks_see_sparse_gradients() -> None:
     assert seen == [True, True] and layer.weight.grad.is_sparse
     layer.zero_grad(set_to_none=False)
     assert layer.weight.grad._nnz() == 0
+
+
+# What a hook makes of a sparse gradient.
+CHANGES: dict[str, Any] = {
+    "scaled": lambda lib, g: g * 2,
+    "added": lambda lib, g: g + g,
+    "in order": lambda lib, g: g.coalesce(),
+    "in another order": lambda lib, g: lib.sparse_coo_tensor(
+        g.coalesce().indices().flip(1), g.coalesce().values().flip(0) * 3, g.shape
+    ),
+    "in place": lambda lib, g: g.clone().mul_(3).div_(2),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+@pytest.mark.parametrize("change", CHANGES)
+def test_hooks_change_sparse_gradients(change: str) -> None:
+    """Of a table, where a dense gradient comes as well or none; and of a sparse leaf."""
+    torch = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")
+    found: list[list[Any]] = []
+    for lib in (cugrad, torch):
+        rows, hook = [], functools.partial(CHANGES[change], lib)
+        for more in (0.0, 1.0):
+            w = lib.tensor(DENSE, requires_grad=True)
+            rows.append(w)
+            w.register_hook(lambda g, hook=hook: hook(g) if g.is_sparse else g * 2)
+            w.register_post_accumulate_grad_hook(lambda w: setattr(w, "grad", w.grad * 3))
+            places = lib.tensor([1, 0, 1])
+            out = lib.nn.functional.embedding(places, w, sparse=True).square().sum()
+            (out + more * (w * w).sum() if more else out).backward()
+        s = lib.sparse_coo_tensor(PLACES, lib.tensor(VALUES), (3, 4)).coalesce()
+        s = s.detach().requires_grad_()
+        s.register_hook(hook)
+        (s.to_dense() * lib.tensor(DENSE)).sum().backward()
+        found.append([g.to_dense().tolist() for g in (rows[0].grad, rows[1].grad, s.grad)])
+    assert found[0] == found[1]
+
+
+def test_hooks_do_not_make_other_gradients_of_sparse_ones() -> None:
+    w = cugrad.tensor(DENSE, requires_grad=True)
+    w.register_hook(lambda g: g.to_dense())
+    loss = cugrad.nn.functional.embedding(cugrad.tensor([1]), w, sparse=True).sum()
+    with pytest.raises(RuntimeError, match="changed the type"):
+        loss.backward()
+    s = cugrad.eye(3).to_sparse().requires_grad_()
+    s.register_hook(lambda g: cugrad.ones(3, 3).to_sparse())
+    with pytest.raises(RuntimeError, match="does not list"):
+        s.to_dense().sum().backward()
 
 
 def _under_profile(t: Any, run: Any, y: Any) -> Any:

@@ -47,7 +47,7 @@ def _in_sight(gradients: Any) -> tuple[list[Any], list[Any]]:
     """
     seen, opened = [as_tensor(g) for g in gradients], []
     for i, g in enumerate(seen if batched.HIDING else ()):
-        levels = [] if g is None else batched.levels_of(g._array)
+        levels = [] if g is None or g.is_sparse else batched.levels_of(g._array)
         closed = [level for level in levels if level not in running.levels]
         for level in closed:
             g = recorded.vmap_unwrap(g, level, 0)
@@ -135,13 +135,14 @@ def _checked(answer: Any, gradient: Tensor | None, hook: Any) -> Tensor:
         raise TypeError(_wanted("Variable", answer))
     if gradient is None:
         raise RuntimeError("can't replace a None gradient with a non-None value")
-    new, old = answer._array, gradient._array
-    if new.dtype != old.dtype:
+    sparse = answer.is_sparse or gradient.is_sparse
+    new, old = (answer, gradient) if sparse else (answer._array, gradient._array)
+    if new.dtype != old.dtype or answer.is_sparse != gradient.is_sparse:
         raise RuntimeError(
             f"{_name(hook)} has changed the type of value (was {gradient.type()} got "
             f"{answer.type()})"
         )
-    if backend_of(new) is not backend_of(old):
+    if new.device != old.device if sparse else backend_of(new) is not backend_of(old):
         raise RuntimeError(
             f"{_name(hook)} has changed the type of value (was on {gradient.device} got "
             f"{answer.device})"
