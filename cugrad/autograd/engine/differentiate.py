@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 from ...backends import backend_of
 from ...runtime.frames import warn_user
+from ...runtime.kept import NOTHING
 from ...tensor import Tensor, make
 from ..graph import GradientEdge, Origin
 from ..mode import passing, state, switch_grad
@@ -222,7 +222,7 @@ def run_backward(
     elif not run.recording:
         run.kind = type(first)
     backend = backend_of(first)
-    watching = logged(reachable(starts)) if is_logged() else nullcontext()
+    watching = logged(reachable(starts)) if is_logged() else NOTHING
 
     def pass_through() -> None:
         switch_grad(create_graph)

@@ -37,7 +37,7 @@ def quick_exp(x: Array, factor: float = 1.0, out: Array | None = None) -> Array:
     >>> quick_exp(np.array([0.0, 1.0], np.float32), -1).round(4).tolist()
     [1.0, 0.367900013923645]
     """
-    if x.dtype != np.float32:
+    if x.dtype != np.float32 or SCALE == 1:
         return np.exp(x if factor == 1 else x * factor, out=out)
     scaled = np.multiply(x, np.float32(factor * SCALE), out=out)
     return powers(scaled, out=scaled if type(scaled) is np.ndarray else None)
