@@ -10,6 +10,7 @@ import pytest
 
 import cugrad
 from cugrad.autograd.recording.inplace import DIRECT
+from cugrad.ops.table import ELEMENTWISE, TABLE
 
 N = DIRECT + 3
 
@@ -66,3 +67,18 @@ def test_a_wrong_operand_changes_nothing() -> None:
         x.add_(cugrad.ones(2, N, device="cpu"))
     assert cugrad.equal(x, before)
     assert x._version == 0
+
+
+NAMED = sorted(op.name for op in TABLE.values() if op.ufunc and op.kind == ELEMENTWISE
+               and len(op.inputs) == 1 and hasattr(cugrad.Tensor, op.name + "_"))  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_functions_of_one_tensor_are_written_where_it_lies(name: str, device: Any) -> None:
+    x = cugrad.tensor(np.abs(normal(6)) / 8 + 1, device=device)
+    want = getattr(x, name)()
+    if want.dtype is x.dtype:
+        array = x._array
+        assert getattr(x, name + "_")() is x
+        assert x._array is array
+        assert np.array_equal(x.cpu().numpy(), want.cpu().numpy(), equal_nan=True)

@@ -14,6 +14,7 @@ import cupyx
 import numpy as np
 
 from ..wanted import wanted
+from ..written_to import may_write
 from .codecs import CodecKernels
 from .fused.rows import column_sum, mean_of
 from .gemm import matmul
@@ -287,6 +288,7 @@ class CupyNamespace:
         return cupy.take_along_axis(a, order, axis)
 
     @staticmethod
+    @may_write
     def erf(x: Array) -> Array:
         """The error function, elementwise; half precision goes through float32."""
         from cupyx.scipy.special import erf
@@ -294,6 +296,7 @@ class CupyNamespace:
         return erf(x.astype(np.float32)).astype(x.dtype) if is_half(x.dtype) else erf(x)
 
     @staticmethod
+    @may_write
     def erfc(x: Array) -> Array:
         """1 - erf, without its cancellation; half precision goes through float32."""
         from cupyx.scipy.special import erfc
@@ -301,11 +304,12 @@ class CupyNamespace:
         return erfc(x.astype(np.float32)).astype(x.dtype) if is_half(x.dtype) else erfc(x)
 
     @staticmethod
-    def positive_part(x: Array) -> Array:
+    def positive_part(x: Array, out: Array | None = None) -> Array:
         """The numbers above 0, and 0 for others."""
-        return cupy.maximum(x, 0)
+        return cupy.maximum(x, 0, out=out)
 
     @staticmethod
+    @may_write
     def normal_cdf(x: Array) -> Array:
         """The probability of a number below x, of those from the standard normal distribution."""
         return (CupyNamespace.erf(x * sqrt(0.5)) + 1) * 0.5

@@ -18,6 +18,7 @@ from ...runtime.kept import NOTHING
 from ..forks import kept_over_forks, unforked
 from ..moments import track_moment
 from ..owners import root_of
+from ..written_to import may_write
 from .blocks import BLOCK, LEAST, along_rows, forward_by_blocks, gradients_by_blocks
 from .erf import erf_float32, normal_cdf_float32
 from .exponential import quick_exp
@@ -98,22 +99,27 @@ class NumpyNamespace:
         return view
 
     @staticmethod
+    @may_write
     def erf(x: Array) -> Array:
         if x.dtype == np.float32 or is_half(x.dtype):
             return erf_float32(x.astype(np.float32, copy=False)).astype(x.dtype, copy=False)
         return by_number("erf", x)
 
     @staticmethod
+    @may_write
     def erfc(x: Array) -> Array:
         return by_number("erfc", x)
 
     @staticmethod
-    def positive_part(x: Array) -> Array:
+    def positive_part(x: Array, out: Array | None = None) -> Array:
         if x.dtype.kind == "f" and x.dtype.itemsize > 2:
-            return np.clip(x, 0, inf)  # half the time of NumPy's maximum
-        return positive_part(x) if is_half(x.dtype) else np.maximum(x, 0)
+            return np.clip(x, 0, inf, out)  # half the time of NumPy's maximum
+        if is_half(x.dtype):
+            return may_write(positive_part)(x, out)
+        return np.maximum(x, 0, out=out)
 
     @staticmethod
+    @may_write
     def normal_cdf(x: Array) -> Array:
         if x.dtype == np.float32 or is_half(x.dtype):
             return normal_cdf_float32(x.astype(np.float32, copy=False)).astype(x.dtype, copy=False)
