@@ -264,7 +264,7 @@ def test_nothing_is_said_before_cuda_is_used() -> None:
     assert "Allocated memory" in cuda.memory_summary()
 
 
-@pytest.mark.skipif(fake_cuda.REAL is not None, reason="of the real CuPy")
+@pytest.mark.skipif(ON_CUDA, reason="of the real CuPy, before CUDA is used")
 def test_cupy_has_what_its_pools_are_looked_into_with() -> None:
     """Names that CuPy keeps for itself: blocks with room for an attribute, a pool's free chunks."""
     memory = pytest.importorskip("cupy").cuda.memory

@@ -14,6 +14,8 @@ from cugrad.backends import get
 from cugrad.backends.wanted import Settings, wanted
 from tests.support import fake_cuda
 
+pytestmark = pytest.mark.host_only
+
 SOURCE = """
 extern "C" __global__ void __launch_bounds__(256) told(const T* x, T* y, int n, int number) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
