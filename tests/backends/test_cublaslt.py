@@ -125,6 +125,25 @@ else:
         assert len(fake.calls) == 3
         assert affine.linear(x, w, None) is not None and len(fake.calls) == 3  # cuBLAS's
 
+    def test_a_graph_has_its_calls(fake: FakeLt) -> None:
+        """A captured step does nothing but what is written down: forward, and both gradients."""
+        net = cugrad.nn.Linear(8, 5, device="cuda")
+
+        def step(x: Any) -> Any:
+            y = net(x)
+            return [y.detach(), *cugrad.autograd.grad(y.sin().sum(), [x, net.weight, net.bias])]
+
+        run = cugrad.cuda.capture_step(step, warmup=1)
+        for seed in range(4):
+            cugrad.manual_seed(seed)
+            values = cugrad.randn(6, 8, device="cuda", requires_grad=True)
+            before = len(fake.calls)
+            found = [x.clone() for x in run(values)]
+            replays = len(fake.calls) == before
+            for got, want in zip(found, step(values), strict=True):
+                close(got._array, want._array)
+        assert replays, "the last step was a replay"
+
     def test_what_it_does_not_support_is_left_to_cublas(fake: FakeLt) -> None:
         fake.supported = False
         x, w, b = arrays((3, 8), (5, 8), (5,))

@@ -134,6 +134,27 @@ else:
         F.conv2d(x, w, padding=1)
         assert len(cudnn.graphs) == 4
 
+    @pytest.mark.parametrize("benchmark", [False, True])
+    def test_a_captured_step_has_its_graphs(
+        cudnn: Any, benchmark: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nothing is timed while a stream captures, which could not wait."""
+        monkeypatch.setattr(wanted.cudnn, "benchmark", benchmark)
+        w, b = leaf((4, 3, 2, 2), "float32", seed=1), leaf((4,), "float32", seed=2)
+
+        def whole(x: Any) -> list[Any]:
+            y = F.conv2d(x, w, b, padding=1)
+            return [y.detach(), *cugrad.autograd.grad(y.sin().sum(), [x, w, b])]
+
+        run = cugrad.cuda.capture_step(whole, warmup=1)
+        for seed in range(4):
+            x = leaf((2, 3, 5, 5), "float32", seed=seed)
+            before = len(cudnn.calls)
+            found = [x.clone() for x in run(x)]
+            replays = len(cudnn.calls) == before
+            compare(found, whole(x), "float32")
+        assert replays, "the last step was a replay"
+
     def test_what_cudnn_does_not_support_is_computed_by_kernels(cudnn: Any) -> None:
         cudnn.supported = False
         x, w = leaf((2, 3, 5, 5), "float32"), leaf((4, 3, 2, 2), "float32")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed"
 
 import cugrad  # noqa: E402
 from cugrad.backends.cupy.kernels import code, tensor_cores  # noqa: E402
+from cugrad.memory import offload  # noqa: E402
 from cugrad.nn.functional import dot_product_attention as definition  # noqa: E402
 from tests.backends import cuda_toolchain as toolchain  # noqa: E402
 from tests.support import fake_cuda  # noqa: E402
@@ -227,3 +229,26 @@ else:
             np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
         used = {key[0] for key in launch._kernels}
         assert {"attention", "attention_queries", "attention_keys"} <= used
+
+    @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+    def test_what_it_saves_may_wait_elsewhere(dtype: str) -> None:
+        """By tensor cores and without: gradients are the same bits, whoever keeps the tensors."""
+        attention.has_tensor_cores = lambda device: True
+        rng = np.random.default_rng(0)
+        values = [rng.standard_normal((1, 2, 24, 16)) for _ in range(3)]
+        attend = cugrad.nn.functional.scaled_dot_product_attention
+
+        def gradients(saving: Any) -> list[Any]:
+            leaves = [cugrad.tensor(v, dtype=getattr(cugrad, dtype), device="cuda",
+                                    requires_grad=True) for v in values]  # fmt: skip
+            for _ in range(2):  # the second time in the order of the first
+                with saving:
+                    y = attend(*[x * 1.5 for x in leaves], is_causal=True)
+                    y = attend(y, *[x * 0.5 for x in leaves[1:]])
+                grads = cugrad.autograd.grad(y.float().sin().sum(), leaves)
+            return [x.float().cpu().numpy() for x in grads]
+
+        moving = offload(min_bytes=0, keep_last=0, backlog=0)
+        for got, want in zip(gradients(moving), gradients(nullcontext()), strict=True):
+            np.testing.assert_array_equal(got, want)
+        assert moving.stats.moved_to_host_bytes > 0

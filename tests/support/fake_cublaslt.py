@@ -163,7 +163,8 @@ class FakeLt:
         self.calls.append(
             SimpleNamespace(epilogue=how.epilogue, compute=how.compute, bias=how.bias)
         )
-        self.multiply(how, first, second, result, (a, b, d))
+        told = [SimpleNamespace(**vars(x)) for x in (how, first, second, result)]
+        fake_cuda.captured(self.multiply, changes=True)(*told, (a, b, d))
         return SUCCESS
 
     def multiply(self, how: Any, first: Any, second: Any, result: Any, at: Any) -> None:

@@ -181,7 +181,8 @@ class FakeGraph:
         assert set(tensor_dict) == set(every) and all(type(p) is int for p in tensor_dict.values())
         views = {uid: self.view(every[uid], pointer) for uid, pointer in tensor_dict.items()}
         self.module.calls.append(node.name)
-        self.compute(*[views[t.uid] for t in (node.first, node.second, node.result)])
+        arrays = [views[t.uid] for t in (node.first, node.second, node.result)]
+        fake_cuda.captured(self.compute, changes=True)(*arrays)
 
     def view(self, tensor: Any, pointer: int) -> Any:
         names = {DataType.HALF: "float16", DataType.FLOAT: "float32", DataType.DOUBLE: "float64"}
