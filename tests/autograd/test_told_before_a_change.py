@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import cugrad
 from cugrad import memory
@@ -15,6 +14,7 @@ from cugrad.autograd.mode import watch_writes
 from cugrad.backends import simulated
 from cugrad.memory.recomputing import values
 
+torch = pytest.importorskip("torch")
 OPTIMIZERS = ("SGD", "Adam", "AdamW")
 Lib = Any
 

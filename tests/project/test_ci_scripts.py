@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -56,6 +58,29 @@ def test_every_test_file_is_a_shard_or_marked_as_of_the_host() -> None:
     split = constant("ci/gpu.py", "SPLIT")
     assert isinstance(split, dict) and set(split) <= in_shards
     assert any(line.startswith("overhead") for line in listed)
+
+
+def absent_when_bare(path: Path) -> set[str]:
+    """Packages that a file imports at its top without `pytest.importorskip` before that."""
+    always = {*sys.stdlib_module_names, "numpy", "pytest", "cugrad", "tests", "benchmarks"}
+    skips, absent = set(), set()
+    for node in ast.parse(path.read_text()).body:
+        skips |= set(re.findall(r"importorskip\('(\w+)", ast.unparse(node)))
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            names = [node.module or ""]
+        absent |= {name.split(".")[0] for name in names} - always - skips
+    return absent
+
+
+def test_a_shard_runs_where_there_are_numpy_cupy_and_pytest_alone() -> None:
+    """A file that imports another package says so, and is skipped where that is not there."""
+    files = [p for p in (ROOT / "tests").rglob("test_*.py")
+             if "pytest.mark.host_only" not in p.read_text()]  # fmt: skip
+    assert len(files) > 100
+    absent = {p.name: names for p in files if (names := absent_when_bare(p))}
+    assert absent == {}
+    assert absent_when_bare(ROOT / "tests/ops/samples_special.py") == {"scipy"}
 
 
 def executable(path: Path, text: str) -> Path:

@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import cugrad
 from cugrad.serialization.archive import Writer
 from cugrad.serialization.checked import shown
+
+hypothesis = pytest.importorskip("hypothesis")
+given, settings, st = hypothesis.given, hypothesis.settings, hypothesis.strategies
 
 REFUSED = (pickle.UnpicklingError, RuntimeError, EOFError)
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 import cugrad
 from cugrad import dtypes
+
+hypothesis = pytest.importorskip("hypothesis")
+hnp = pytest.importorskip("hypothesis.extra.numpy")
+given, settings, st = hypothesis.given, hypothesis.settings, hypothesis.strategies
 
 DTYPES = [*dtypes.ALL, *dtypes.LIMITED]
 

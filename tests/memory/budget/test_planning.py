@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +12,8 @@ from cugrad.memory.budgeting.planning import Forecaster
 from cugrad.memory.budgeting.planning.forecast import BESIDE
 from tests.memory.budget.planned_reference import walk
 from tests.memory.budget.steps import drawn
+
+pytestmark = pytest.mark.host_only
 
 SEEDS = st.integers(0, 1 << 40)
 
