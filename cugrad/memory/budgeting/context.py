@@ -11,6 +11,7 @@ from typing import Any
 from ... import backends
 from ...autograd.engine.backward_pass import task
 from ...autograd.graph import saved_tensors_hooks
+from ...autograd.mode import state
 from ...device import default_device
 from ...device import device as Device
 from ...runtime.frames import warn_user
@@ -170,6 +171,7 @@ class budget(saved_tensors_hooks):
         self.turned = False  # whether backward has begun
         self._run: Any = None  # the backward pass that asked last
         self._saves = False  # whether something was saved
+        self._is_aside = False  # whether some of it was made without gradients
         self._dropped = 0  # bytes that are to be made again, since the last that stays
         self._most = self._peak = 0  # bytes in use at most: before it, told again in the end; in it
         self._began: Any = None
@@ -216,10 +218,14 @@ class budget(saved_tensors_hooks):
                 self._states.end()
 
     def op_will_begin(self, args: tuple[Any, ...]) -> None:
-        """A recorded op, outside of backward, after one has run: of another step, unless it goes on
-        with the graph of this one, as a penalty on gradients does, or a second loss.
+        """A recorded op, outside of backward. After one has run it is of another step, unless it
+        goes on with the graph of this one, as a penalty on gradients does, or a second loss. What
+        was made without gradients, and has saved nothing, was an evaluation.
         """
-        if not any(isinstance(x, Tensor) and x._requires_grad and not x.is_leaf for x in args):
+        if not self.turned:
+            if self._is_aside and not self._saves:
+                self._end()
+        elif not any(isinstance(x, Tensor) and x._requires_grad and not x.is_leaf for x in args):
             self._end()
 
     def op_begins(self, name: str, recipe: Recipe | None) -> None:
@@ -294,8 +300,10 @@ class budget(saved_tensors_hooks):
         if self._measuring is not None:
             self._measuring.made(value, recipe, self._places.are_ours(value.root()))
         plan = self._following
+        self._is_aside = self._is_aside or not state.grad_enabled
         if plan is not None and not plan.matches(number, name, value.nbytes):
-            self._following = self._other(plan)
+            is_evaluation = self._is_aside and not self._saves
+            self._following = None if is_evaluation else self._other(plan)
 
     def _begin(self, first: tuple[str, int]) -> None:
         """The first value says which plans there may be."""

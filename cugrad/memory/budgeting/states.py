@@ -72,6 +72,11 @@ class StatesOfBudget:
         self.owner, self.model, self.optimizer, self.disk = owner, model, optimizer, disk
         several = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
         self.optimizers = [each for each in several if each is not None]
+        if not self.optimizers:
+            raise ValueError(
+                "budget: got a model and no optimizer, whose step says when a step has ended; want "
+                "optimizer=..., or leave out the model, of which all stays on the device then"
+            )
         self.masters, self.step = masters, step
         on_host = any(p.device.type == "cpu" for p in model.parameters())
         self.device = owner.device if on_host and owner.device.type != "cpu" else None

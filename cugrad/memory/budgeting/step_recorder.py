@@ -48,10 +48,11 @@ class StepRecorder(RecipeRecorder):
         here, owner = self._here, self.owner
         self.check_thread()
         counted = state.call is not None and not here.nodes
-        if counted and owner.turned and not task.running:
-            counted = state.grad_enabled
-            if counted:
+        if counted and not task.running:
+            if state.grad_enabled:
                 owner.op_will_begin(args)
+            elif owner.turned:
+                counted = False
         if owner.turned:
             here.calls.append(None)
         else:

@@ -620,6 +620,22 @@ def test_a_budget_around_forward_alone_is_told_where_backward_is() -> None:
         (x * x).exp().sum().backward()
 
 
+@pytest.mark.parametrize("rows", [16, 4])
+def test_an_evaluation_between_steps_costs_no_plan(rows: int) -> None:
+    """Also one whose inputs are made outside of `no_grad`: the next step follows what it did."""
+    net = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(4)]).to("simulated")
+    told = []
+    with memory.budget("1MiB", device="simulated") as plan:
+        for _ in range(4):
+            net(torch.ones(16, 64).to("simulated")).square().mean().backward()
+            for _ in range(2):
+                x = torch.ones(rows, 64).to("simulated")
+                with torch.no_grad():
+                    assert net(x).square().mean() >= 0
+            told.append(plan.report()["steps_followed"])
+    assert told == [0, 1, 2, 3]
+
+
 def test_a_disk_is_for_who_names_it_or_has_little_host_memory() -> None:
     def budget(**arguments: Any) -> frozenset[str]:
         return memory.budget("1GB", **arguments).placements

@@ -183,6 +183,8 @@ def test_too_little_is_said_before_anything_is_computed() -> None:
         memory.budget("8MiB", model=net, optimizer=optimizer, host_limit="1MiB").__enter__()
     with pytest.raises(ValueError, match="want the model as well"):
         memory.budget("8MiB", optimizer=optimizer)
+    with pytest.raises(ValueError, match="got a model and no optimizer"):
+        memory.budget("8MiB", model=net)
     assert not any(type(p) is not cugrad.nn.Parameter for p in net.parameters())
 
 
