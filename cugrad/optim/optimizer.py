@@ -78,6 +78,7 @@ class Optimizer:
     profile_hook_step = staticmethod(observed)
     _elsewhere: Any = None  # takes steps by buckets, where `memory.offload_states` places states
     _notes = False  # whether `_update_noting` says which parameters are through
+    _by_element = False  # whether `_update` does the same with parts of a parameter, one by one
     _stepping = False  # within a step whose hooks have run: a step of super's has none
     _optimizer_step_pre_hooks: HookDict
     _optimizer_step_post_hooks: HookDict

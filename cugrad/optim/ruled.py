@@ -60,6 +60,9 @@ class RuledOptimizer(Optimizer):
         if "_function" in vars(cls):
             names = inspect.signature(cls._function).parameters
             cls._accepted = tuple(list(names)[2 + len(cls._rule.states) :])
+            cls._by_element = cls._rule.elementwise
+        if cls._update is not RuledOptimizer._update:
+            cls._by_element = False
         if "__init__" in vars(cls):
             parameters = inspect.signature(cls).parameters.values()
             cls._initial = {p.name: p.default for p in parameters if p.default is not p.empty}

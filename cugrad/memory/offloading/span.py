@@ -328,7 +328,7 @@ class Span:
         if type(place) is Restored:
             self.place = place.origin
 
-    def settle(self, to: OnHost) -> None:
+    def settle(self, to: OnHost | Pageable) -> None:
         """The bytes begin in host memory, and the device has never had them."""
         self.place, self.root = to, nothing
 

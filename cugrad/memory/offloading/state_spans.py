@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ...runtime.kept import Guarded, whole
-from ..geometry import root_of, span_of
+from ..geometry import BYTE, root_of, span_of
 from .ledger import Ledger
 from .options import OffloadOptions
-from .places import OnHost, Pageable
+from .places import OnDisk, OnHost, Pageable
 from .session import Session, bytes_under_way
 from .span import Span
-from .staging import for_threads
+from .staging import HostCopy, for_threads
 
 __all__ = ["StateSpans"]
 
@@ -62,9 +62,11 @@ class StateSpans(Guarded):
         return span
 
     @whole
-    def host_state(self, counter: list[int], nbytes: int, options: OffloadOptions) -> Span | None:
-        """A span of page-locked memory whose bytes the host will write; None if there is none, or
-        a file is their place.
+    def host_state(
+        self, counter: list[int], nbytes: int, options: OffloadOptions, writer: Any = None
+    ) -> Span | None:
+        """A span of page-locked memory whose bytes a stream will write, or, None, the host; None if
+        there is none, or a file is their place.
         """
         block = None
         if options.spill is None:
@@ -72,12 +74,28 @@ class StateSpans(Guarded):
         if block is None:
             return None
         for event in block.events:  # a copy of the last tenant's
-            event.synchronize()
+            event.synchronize() if writer is None else writer.wait_event(event)
         session, stream = Session(options.key, None), self.backend.current_stream()
         span = Span(session, options, self.states, stream, counter, self, 0, nbytes, None)
         span.settle(OnHost(block, nbytes, self.backend.event()))
         self.storages.add(block, span)
         session.add(span, nbytes)
+        return span
+
+    @whole
+    def kept_state(self, counter: list[int], host: Any, options: OffloadOptions) -> Span:
+        """A span of bytes that ordinary memory of the host has, or that go from there to a file."""
+        spill, stats = options.spill, options.counts.stats
+        file = HostCopy(host) if spill is None else spill.write(host)
+        if file.on_disk:
+            stats.disk_bytes += host.nbytes
+        else:
+            stats.pageable_bytes += host.nbytes
+        session, stream = Session(options.key, None), self.backend.current_stream()
+        span = Span(session, options, self.states, stream, counter, self, 0, host.nbytes, None)
+        span.settle((Pageable if spill is None else OnDisk)(file, host.nbytes))
+        self.storages.add(host, span)
+        session.add(span, host.nbytes)
         return span
 
     @whole
@@ -126,6 +144,46 @@ class StateSpans(Guarded):
         left = self.out.forget(span)
         if left is not None:
             span.arena.wait_event(left)
+
+    @whole
+    def bring_part(self, span: Span, low: int, high: int, lane: Any) -> tuple[Any, Any]:
+        """Starts to bring some of a span's bytes from page-locked memory to that of a lane: where
+        to, and the event of their arrival. The span stays where it is.
+        """
+        compute, place, meter = self._refuse_capture(), span.copy, span.options.counts.meter
+        with lane.allocates(compute):
+            flat = self.backend.xp.empty(high - low, BYTE)
+        lane.stream.wait_event(place.last_use)
+        began = None if meter is None else meter.mark(lane.stream)
+        arrived = self._copied(flat, place.block.array[low:high], lane.stream, meter, place)
+        if meter is not None:
+            meter.back.append((began, arrived, high - low))
+        span.options.counts.stats.moved_back_bytes += high - low
+        return flat, arrived
+
+    @whole
+    def send_part(self, span: Span, low: int, flat: Any) -> Any:
+        """Starts to send what compute has made of some bytes to where a span has them in
+        page-locked memory; the event of the end of that, until which `flat` must be held.
+        """
+        place, meter, stream = span.copy, span.options.counts.meter, self.out.stream
+        stream.wait_event(self._refuse_capture().record_event())
+        began = None if meter is None else meter.mark(stream)
+        there = place.block.array[low : low + flat.nbytes]
+        left = place.copied = self._copied(there, flat, stream, meter, place)
+        if meter is not None:
+            meter.out.append((began, left, flat.nbytes))
+        span.options.counts.stats.moved_to_host_bytes += flat.nbytes
+        return left
+
+    def _copied(self, to: Any, source: Any, stream: Any, meter: Any, place: Any) -> Any:
+        """Starts a copy that uses a place, for as long as until the event that this returns."""
+        try:
+            self.backend.copy_async(to, source, stream)
+        finally:  # of a copy that has begun, too
+            ended = stream.record_event() if meter is None else meter.mark(stream)
+            place.use(ended)
+        return ended
 
     def is_on_host(self, span: Span) -> bool:
         """Whether `state_on_host` has the bytes: what is on its way to a file may leave there."""

@@ -175,7 +175,7 @@ class DuringBackward:
     def _states_of(self, params: list[Tensor]) -> list[Home]:
         homes: list[Home] = []
         for param in params:
-            homes += self.steps.homes_of_states(self.groups[id(param)][0], [param])
+            homes += self.steps.homes_ahead(self.groups[id(param)][0], [param])
         return homes
 
     def _spend(self, params: list[Tensor]) -> None:

@@ -82,7 +82,9 @@ class Home:
                  "aliases", "pending", "version", "told", "gone", "lane", "owner", "writes",
                  "__weakref__")  # fmt: skip
 
-    def __init__(self, tensor: Tensor, window: Window, engine: CopyEngine) -> None:
+    def __init__(
+        self, tensor: Tensor, window: Window, engine: CopyEngine, span: Any = None
+    ) -> None:  # fmt: skip
         self.key, self.window = id(tensor), window
         self.engine, self.backend = engine, engine.backend
         self.span: Any = None
@@ -103,7 +105,10 @@ class Home:
         self._describe(array)
         arm(tensor, self)
         window.members[self] = None
-        if backend_of(array) is self.backend:
+        if span is not None:  # which has the bytes; the array has none
+            FIELD.__set__(tensor, None)
+            self.has_become(span)
+        elif backend_of(array) is self.backend:
             self._is_here(array)
             window.has_come(self)
         else:
@@ -306,6 +311,19 @@ class Home:
             self._is_not_here()
             change(make(array))
             self._is_here(array)
+
+    def forget(self) -> None:
+        """What was sent of a tensor that is here is needed no more."""
+        if self.is_here and not self.is_outdated:
+            self.span, self.is_changed = None, True
+
+    def has_become(self, span: Any) -> None:
+        """The tensor, which is away, was changed there: a span has the new bytes."""
+        counter = self.ref().counter
+        counter[0] += 1
+        span.counter = counter
+        span.renew()
+        self.span, self.is_changed, self.pending, self.told = span, False, [], {}
 
     def spend(self, why: str) -> None:
         """Lets go of the elements, for good."""

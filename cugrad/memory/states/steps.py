@@ -13,6 +13,7 @@ from ...tensor import Tensor
 from ..recomputing.recorder import RecipeRecorder
 from .home import Home
 from .masters import Masters
+from .pieces import PARTS, Pieces, can_pass_in_pieces
 from .placed import HOMES
 from .undo import Before
 from .unfinished import OpenStep, tell
@@ -20,7 +21,6 @@ from .window import Window
 
 __all__ = ["StatesElsewhere", "home_of"]
 
-PARTS = 3  # of a window: one arrives, one is computed with, one leaves
 BUCKETS = 32  # of a step at least, where tensors are so small: one is computed with, others move
 LARGEST = 1 << 26  # bytes of a bucket's parameters, where nothing bounds them
 SMALL = 1 << 22  # of those that are not placed: a copy of them is made for the time of their step
@@ -120,8 +120,7 @@ class StatesElsewhere:
         bucket: list[Tensor] = []
         total = [0, 0, 0]
         for param in params:
-            kept = sum([home.nbytes for home in self.homes_of_states(optimizer, [param])])
-            more = [param.nbytes, param.nbytes, kept or self._foreseen(param)]
+            more = [param.nbytes, param.nbytes, self._bytes_of_states(optimizer, param)]
             sums = [a + b for a, b in zip(total, more)]
             if bucket and any(a > b for a, b in zip(sums, most)):
                 yield bucket
@@ -131,9 +130,10 @@ class StatesElsewhere:
         if bucket:
             yield bucket
 
-    def _foreseen(self, param: Tensor) -> int:
-        """Bytes of states that a parameter will have."""
-        return 2 * param.nbytes if self.masters is None else 12 * param.numel()
+    def _bytes_of_states(self, optimizer: Any, param: Tensor) -> int:
+        """Bytes of states that a parameter has, or will have."""
+        kept = sum([home.nbytes for home in self.homes_of_states(optimizer, [param])])
+        return kept or (2 * param.nbytes if self.masters is None else 12 * param.numel())
 
     def homes_of_states(self, optimizer: Any, params: list[Tensor]) -> list[Home]:
         """The homes of the states of some parameters."""
@@ -183,18 +183,54 @@ class StatesElsewhere:
     def _on_device(self, optimizer: Any, group: Any, buckets: list[list[Tensor]]) -> None:
         """Steps of buckets; what the one that follows needs comes meanwhile."""
         for k, bucket in enumerate(buckets):
-            states = self.homes_of_states(optimizer, bucket)
+            states = self.homes_ahead(optimizer, bucket)
             if self.is_first:
                 self.first += states
             for several in buckets[k : k + 2]:
                 self._expect(optimizer, several)
-            self._update(optimizer, bucket, group)
+            if self.passes_in_pieces(optimizer, bucket) and can_pass_in_pieces(
+                optimizer, bucket[0], group
+            ):
+                self._update_in_pieces(optimizer, bucket[0], group)
+            else:
+                self._update(optimizer, bucket, group)
             self.is_first = False
             self.adopt(optimizer, bucket)
             for home in states:
                 self.states.leave(home)
 
-    def _update(self, optimizer: Any, params: list[Tensor], group: dict[str, Any]) -> None:
+    def passes_in_pieces(self, optimizer: Any, params: list[Tensor]) -> bool:
+        """Whether a bucket has one parameter, whose states are more than may be on their way."""
+        if len(params) > 1 or self.states.limit is None or not optimizer._by_element:
+            return False
+        if home_of(params[0]) is None or params[0].is_cpu:
+            return False
+        return self._bytes_of_states(optimizer, params[0]) > self.most[2]
+
+    def homes_ahead(self, optimizer: Any, params: list[Tensor]) -> list[Home]:
+        """The homes of the states of a bucket that come whole, ahead of its step."""
+        if self.passes_in_pieces(optimizer, params):
+            return []
+        return self.homes_of_states(optimizer, params)
+
+    def _update_in_pieces(self, optimizer: Any, param: Tensor, group: dict[str, Any]) -> None:
+        """The step of a parameter whose states pass the device in pieces."""
+        home, nbytes = HOMES[id(param)], self._bytes_of_states(optimizer, param)
+        pieces = Pieces(
+            optimizer, param, self.states, nbytes, PARTS * self.most[2],
+            lambda params: self._take(optimizer, params, group),
+        )  # fmt: skip
+        home.send()  # to where it is put back from, which would take as much again here
+        try:
+            self._update(optimizer, [param], group, pieces.run)
+        finally:
+            if home.window.limit is None:
+                home.forget()
+
+    def _update(
+        self, optimizer: Any, params: list[Tensor], group: dict[str, Any],
+        take: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
         """The step of a bucket where it is: wholly, or not at all."""
         through, ids = self.steps_open[id(optimizer)].through, {id(param) for param in params}
         before = Before(optimizer, params)
@@ -202,7 +238,10 @@ class StatesElsewhere:
             try:
                 for window in self.windows:
                     window.begin_step(True)
-                self._take(optimizer, params, group)
+                if take is None:
+                    self._take(optimizer, params, group)
+                else:
+                    take()
                 through.update(ids)
                 self._end_bucket()
             except BaseException:
@@ -233,7 +272,7 @@ class StatesElsewhere:
         gradients = [home_of(param._grad) for param in params]
         self.weights.expect([home for home in weights if home is not None])
         self.gradients.expect([home for home in gradients if home is not None])
-        self.states.expect(self.homes_of_states(optimizer, params))
+        self.states.expect(self.homes_ahead(optimizer, params))
 
     # ------------------------------------------------------------------ on the host
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ..offloading.options import OffloadOptions
@@ -237,6 +239,19 @@ class Window:
         """Has others leave until so many more bytes fit, as far as they can."""
         with self.lock:
             self._make_room(nbytes)
+
+    @contextmanager
+    def reserved(self, nbytes: int) -> Iterator[None]:
+        """Within it so many bytes are for what is no home's."""
+        with self.lock:
+            self._make_room(nbytes)
+            self.bytes += nbytes
+            self.peak = max(self.peak, self.bytes)
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.bytes -= nbytes
 
     def begin(self) -> None:
         """All that is to leave is on its way: compute waits for as much as does not fit."""

@@ -157,6 +157,40 @@ def someone_lets_go_of_a_lanes_memory() -> None:
     assert not lane.escaped
 
 
+@program
+def a_part_comes_of_what_leaves() -> None:
+    copies, _, span = sent()
+    flat, arrived = copies.bring_part(span, 0, SIZE, lane_of(copies, "states"))
+    DEVICE.current_stream().wait_event(arrived)
+    assert flat + flat is not None
+    copies.state_on_host(span, True)[:] = 1
+
+
+@program
+def a_part_leaves_that_compute_has_made() -> None:
+    copies, tensor, span = sent()
+    del span
+    copies.drain()
+    whole = copies.host_state([0], tensor.nbytes, OffloadOptions(), copies.out.stream)
+    tensor = tensor * 3
+    left = copies.send_part(whole, 0, memory_of(DEVICE.xp, tensor._array)[:SIZE])
+    assert copies.state_on_host(whole, False).sum() >= 0
+    DEVICE.current_stream().wait_event(left)
+
+
+@program
+def a_part_leaves_to_where_others_were_read() -> None:
+    copies, tensor, span = sent()
+    lane = lane_of(copies, "states")
+    copies.drain()
+    flat, arrived = copies.bring_part(span, 0, SIZE, lane)
+    DEVICE.current_stream().wait_event(arrived)
+    del span
+    whole = copies.host_state([0], tensor.nbytes, OffloadOptions(), copies.out.stream)
+    left = copies.send_part(whole, 0, memory_of(DEVICE.xp, (tensor * 3)._array)[:SIZE])
+    DEVICE.current_stream().wait_event(left)
+
+
 @pytest.fixture(autouse=True)
 def clean() -> Iterator[None]:
     """An engine of its own for each test."""
