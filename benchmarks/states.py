@@ -15,7 +15,8 @@ of the next one, while copies are on their way.
 Beside it are two rivals' schedules, with the same rates and no latencies, as fast as they can be:
 "ZeRO-Offload" sends gradients out beside backward, takes Adam's step on the host behind it, and
 sends weights back meanwhile; "layer by layer" (MegaTrain's) streams weights in for forward and for
-backward, makes activations again, sends gradients out, and steps on the host beside backward.
+backward, makes activations again, sends gradients out, and steps on the host beside backward, once
+they are whole.
 """
 
 from __future__ import annotations
@@ -222,12 +223,12 @@ def times_of_gradients(backend: Any, net: Any, passes: Any) -> list[tuple[float,
     return [(began.elapsed_time(event) / 1e3, nbytes) for event, nbytes in seen]
 
 
-def on_host(plain: Result, model: Any) -> float:
+def on_host(whole: list[tuple[float, float]], model: Any) -> float:
     """The least seconds of a step that the host takes of each parameter once its gradient is whole,
-    however small the parts.
+    however small the parts; `whole` has when that is, and the gradient's bytes.
     """
     most, rest = 0.0, 0.0
-    for seconds, nbytes in reversed(plain.whole):
+    for seconds, nbytes in reversed(whole):
         rest += 7 * nbytes / model.host
         most = max(most, seconds + rest)
     return most
@@ -243,7 +244,7 @@ def bound_of(name: str, taken: dict[str, Any], plain: Result, scale: float, mode
         ]
         link = max(ways[0] / model.to_device, ways[1] / model.to_host)
         if places["states"] == "host":
-            return max(plain.plain_pass, link, on_host(plain, model))
+            return max(plain.plain_pass, link, on_host(plain.whole, model))
         return max(plain.plain_pass + plain.plain_step, link)
     one = plain.plain_pass
     if places.get("weights") == "host":
@@ -269,9 +270,14 @@ def rivals_of(plain: Result, size: float, model: Any) -> dict[str, float]:
     """The seconds that two other schedules take at least; see above."""
     forward, backward = plain.plain_pass / 3, 2 * plain.plain_pass / 3
     way_in, out, host = size / model.to_device, size / model.to_host, 7 * size / model.host
+    begins, takes = max(forward, way_in), max(backward + forward, way_in, out)
+    whole = [  # as in plain training, but for backward beginning later and taking longer
+        (begins + max(seconds - forward, 0.0) / backward * takes, nbytes)
+        for seconds, nbytes in plain.whole
+    ]
     return {
         "ZeRO-Offload": forward + max(backward, out) + max(host, way_in),
-        "layer by layer": max(forward, way_in) + max(backward + forward, way_in, out, host),
+        "layer by layer": max(begins + takes, on_host(whole, model)),
     }
 
 

@@ -23,6 +23,7 @@ __all__ = ["StatesOfBudget"]
 
 KINDS = ("weights", "gradients", "states")
 LEAST = 1 << 16  # bytes of a parameter that is placed
+PIECES = 3  # of a window, in which states pass that are more than half of it
 SHARE = 16  # of the limit that a window may have, one part
 PARTS = 4  # of the largest tensors, in a window
 SAMPLE = 64  # elements of each dim of a parameter by which states are foreseen
@@ -111,10 +112,30 @@ class StatesOfBudget:
             "gradients": max([p.nbytes for p in moving], default=0),
             "states": max([states.get(id(p), 0) for p in moving], default=0),
         }
-        most = max(self.largest.values())
-        self.window = max(PARTS * self.largest["weights"], most, self.owner.limit // SHARE)
+        self.largest_states = self.largest["states"]
+        most = self._largest_at_once()
+        self._set_window(max(PARTS * self.largest["weights"], most, self.owner.limit // SHARE))
         if self.fixed + 3 * self.window > self.owner.limit // 2:
-            self.window = most
+            self._set_window(most)
+
+    def _largest_at_once(self) -> int:
+        """Bytes of the largest tensors that pass the device whole, of one kind."""
+        passes = self.owner.device.type != "cpu" and all(
+            each._by_element for each in self.optimizers
+        )
+        return self.largest["weights"] if passes else max(self.largest.values())
+
+    def _beside(self) -> int:
+        """Bytes that the step of a piece takes beside all that."""
+        in_pieces = self._largest_at_once() < self.largest_states
+        return self.largest["weights"] // PIECES if in_pieces else 0
+
+    def _set_window(self, nbytes: int) -> None:
+        """Bytes of each kind; states of which half a window has no room pass it in pieces."""
+        self.window = nbytes
+        if self._largest_at_once() < self.largest_states:
+            at_once = max(nbytes // 2, self.largest["weights"])
+            self.largest["states"] = min(self.largest_states, at_once)
 
     def _resident(self, places: dict[str, str]) -> int:
         """Bytes of the three kinds that are on the device at a time."""
@@ -165,14 +186,14 @@ class StatesOfBudget:
     def _check_device(self) -> None:
         """BudgetError if the limit is too small whatever the step computes."""
         limit, largest = self.owner.limit, self.largest
-        least = self.fixed + sum(largest.values())
+        least = self.fixed + sum(largest.values()) + self._beside()
         if self.fixed + 3 * self.window > limit:
-            self.window = max(largest.values())
+            self._set_window(self._largest_at_once())
         if least > limit:
             raise BudgetError(
                 f"budget: {size(limit)} are too few: {size(least)} are needed before a step has "
                 f"computed anything, of which {size(self.fixed)} are buffers and parameters too "
-                f"small to move, with gradients and states, and {size(sum(largest.values()))} the "
+                f"small to move, with gradients and states, and {size(least - self.fixed)} the "
                 "largest parameter with its gradient and states; raise the limit, or divide that "
                 "parameter"
             )

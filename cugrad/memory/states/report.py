@@ -200,6 +200,8 @@ def _helps(report: StatesReport, tokens: int | None) -> list[str]:
         )
         if report["states"]["place"] in ("stream", "disk"):
             words.append('step="during backward", which hides that behind backward')
+            if _is_faster_on_host(report):
+                words.append('states="host": the host\'s memory is faster than the link')
         if report["states"]["place"] == "host" and step["host_busy"] > (
             16 * report.parameters / min(rates["in"], rates["out"])
         ):
@@ -210,6 +212,18 @@ def _helps(report: StatesReport, tokens: int | None) -> list[str]:
     if step["over_bound"] is not None and step["over_bound"] < LATE and not words:
         words.append("nothing here: the step takes what it takes at least")
     return words
+
+
+def _is_faster_on_host(report: StatesReport) -> bool:
+    """Whether the host would step sooner than states come to the device and leave again, with
+    gradients in and weights out where those are elsewhere.
+    """
+    assert report.step is not None
+    kept, each, rates = report["states"]["bytes"], 4 * report.parameters, report.step["rates"]
+    back, out = [
+        kept + each * (report[kind]["place"] != "device") for kind in ("gradients", "weights")
+    ]
+    return max(back / rates["in"], out / rates["out"]) > (2 * kept + 3 * each) / rates["host"]
 
 
 def _lines(report: StatesReport) -> list[str]:

@@ -200,12 +200,14 @@ class StatesElsewhere:
                 self.states.leave(home)
 
     def passes_in_pieces(self, optimizer: Any, params: list[Tensor]) -> bool:
-        """Whether a bucket has one parameter, whose states are more than may be on their way."""
+        """Whether a bucket has one parameter, whose states would fill more than half of their
+        window: what comes next would have to wait until they have left.
+        """
         if len(params) > 1 or self.states.limit is None or not optimizer._by_element:
             return False
         if home_of(params[0]) is None or params[0].is_cpu:
             return False
-        return self._bytes_of_states(optimizer, params[0]) > self.most[2]
+        return 2 * self._bytes_of_states(optimizer, params[0]) > self.states.limit
 
     def homes_ahead(self, optimizer: Any, params: list[Tensor]) -> list[Home]:
         """The homes of the states of a bucket that come whole, ahead of its step."""

@@ -202,6 +202,38 @@ def test_a_host_that_is_too_small_is_helped_by_the_disk(tmp_path: Any) -> None:
     assert result[3].report()["states"]["places"]["states"] == "disk"
 
 
+def test_states_of_a_large_tensor_need_no_room_for_all_of_them() -> None:
+    """Of a weight of 1 MiB there are the gradient and, in pieces, a third of a MiB of states each
+    way: the device has 3.5 MiB.
+    """
+
+    def losses(limit: float | None) -> list[float]:
+        cugrad.manual_seed(0)
+        net = cugrad.nn.Sequential(cugrad.nn.Embedding(4096, 64), cugrad.nn.Linear(64, 64))
+        net.to("simulated")
+        optimizer = cugrad.optim.Adam(net.parameters())
+        words = cugrad.arange(64, device="simulated")
+        gc.collect()
+        DEVICE.synchronize()
+        DEVICE.empty_cache()
+        others = DEVICE.memory_allocated() - sum([p.nbytes for p in net.parameters()])
+        limited: Any = None if limit is None else int(limit + others)
+        budget: Any = cugrad.enable_grad() if limit is None else memory.budget(
+            limited, model=net, optimizer=optimizer
+        )  # fmt: skip
+        seen = []
+        with simulated.configured(**({} if limit is None else {"capacity": limited})), budget:
+            for _ in range(4):
+                optimizer.zero_grad()
+                loss = net(words).square().mean()
+                loss.backward()
+                optimizer.step()
+                seen.append(loss.item())
+        return seen
+
+    assert losses(3.5 * 2**20) == losses(None)
+
+
 def test_masters_are_within_the_limit() -> None:
     """A model in 16 bits trains in float32, and its places count the masters."""
 

@@ -44,7 +44,7 @@ def test_a_step_takes_at_least_its_bound(place: str, tmp_path: Path) -> None:
     assert report.parameters == 8 * 128 * 128
     assert f"states     {place}" in words and "8.00" in words  # bytes a parameter
     assert "more tokens a step" in words and "a second" in words and "bound" in words
-    assert ("during backward" in words) == (place == "stream")
+    assert ("during backward" in words) == ('states="host"' in words) == (place == "stream")
     rows = report.timeline
     busy = {name: sum([part.end - part.start for part in row]) for name, row in rows.items()}
     assert max([part.end for row in rows.values() for part in row]) <= step["seconds"] + 1e-9
