@@ -146,6 +146,19 @@ class StateSpans(Guarded):
             span.arena.wait_event(left)
 
     @whole
+    def read_state(self, span: Span) -> Any:
+        """The bytes in ordinary memory of the host; None if page-locked memory has them for good,
+        and not on their way to a file.
+        """
+        place = span.copy
+        if type(place) is not OnHost:
+            return place.file.read()
+        if span.options.spill is None:
+            return None
+        place.copied.synchronize()
+        return for_threads(place.block.array[: place.nbytes], False).copy()
+
+    @whole
     def bring_part(self, span: Span, low: int, high: int, lane: Any) -> tuple[Any, Any]:
         """Starts to bring some of a span's bytes from page-locked memory to that of a lane: where
         to, and the event of their arrival. The span stays where it is.

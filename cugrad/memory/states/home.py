@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from sys import getrefcount
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -14,8 +13,9 @@ from ...backends import backend_of
 from ...backends.batched.arrays import plain
 from ...device import device as Device
 from ...tensor import UNCOUNTED, Tensor, make
-from ..geometry import BYTE, array_at, memory_of, root_of, span_of
+from ..geometry import array_at, memory_of, root_of, span_of
 from ..offloading.engine import CopyEngine
+from .alone import is_alone
 from .placed import FIELD, HOMES, alias_of, arm, disarm, settle
 from .roots import lies_in, lies_nowhere
 
@@ -49,17 +49,6 @@ def can_be_placed(tensor: Any) -> bool:
     return high - low == array.nbytes and first == low
 
 
-def _references(tensor: Tensor) -> tuple[int, int]:
-    """How many references there are to a tensor's array, and to the one that owns its memory."""
-    array = FIELD.__get__(tensor)
-    root = root_of(array)
-    return getrefcount(array), getrefcount(root)
-
-
-ALONE = _references(make(np.empty(2)))
-ALONE_IN_VIEW = _references(make(np.empty(8, BYTE)[:4].view(np.float32)))
-
-
 class Home:
     """The one owner of a placed tensor's bytes; `window` bounds how many of its kind are here.
 
@@ -82,9 +71,7 @@ class Home:
                  "aliases", "pending", "version", "told", "gone", "lane", "owner", "writes",
                  "__weakref__")  # fmt: skip
 
-    def __init__(
-        self, tensor: Tensor, window: Window, engine: CopyEngine, span: Any = None
-    ) -> None:  # fmt: skip
+    def __init__(self, tensor: Tensor, window: Window, engine: CopyEngine, span: Any = None):
         self.key, self.window = id(tensor), window
         self.engine, self.backend = engine, engine.backend
         self.span: Any = None
@@ -402,11 +389,7 @@ class Home:
         tensor = self.ref()
         if tensor is None or self.is_on_host or FIELD.__get__(tensor) is None:
             return False
-        array, root = _references(tensor)
-        copied = self.is_leaving  # then the copy refers to the memory, too
-        if id(FIELD.__get__(tensor)) == self.root:
-            return array <= ALONE[0] + copied
-        return array <= ALONE_IN_VIEW[0] and root <= ALONE_IN_VIEW[1] + copied
+        return is_alone(tensor, self.root, self.is_leaving)
 
     def vacate(self, is_read: bool = True) -> bool:
         """Empties the field, if another place has the bytes and no one else the array, which may

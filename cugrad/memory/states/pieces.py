@@ -11,7 +11,6 @@ import numpy as np
 from ...autograd.recording.views import will_be_changed
 from ...tensor import Tensor, make
 from ..geometry import BYTE, memory_of
-from ..offloading.places import OnHost
 from .home import Home
 from .placed import HOMES
 from .window import Window
@@ -64,9 +63,8 @@ class _Passing:
         nbytes = self.dtype.itemsize * pieces.param.numel()
         self.span = self.engine.host_state([0], nbytes, self.options, self.engine.out.stream)
         self.host = None if self.span is not None else np.empty(nbytes, BYTE)
-        self.source: Any = None  # the bytes of before in ordinary memory
-        if self.before is not None and type(self.before.copy) is not OnHost:
-            self.source = self.before.copy.file.read()
+        # the bytes of before, where they are in ordinary memory
+        self.source = None if self.before is None else self.engine.read_state(self.before)
 
     def come(self, low: int, high: int) -> tuple[Any, Any]:
         """Starts to bring elements: their bytes, and the event of their arrival."""

@@ -13,6 +13,7 @@ import cugrad
 from cugrad import backends
 from cugrad.backends import simulated
 from cugrad.errors import RaceError
+from cugrad.memory.disk.store import DiskStore
 from cugrad.memory.geometry import memory_of
 from cugrad.memory.offloading import engine
 from cugrad.memory.offloading.options import OffloadOptions
@@ -164,6 +165,17 @@ def a_part_comes_of_what_leaves() -> None:
     DEVICE.current_stream().wait_event(arrived)
     assert flat + flat is not None
     copies.state_on_host(span, True)[:] = 1
+
+
+@program
+def what_is_on_its_way_to_a_file_is_read() -> None:
+    copies, tensor, _ = sent()
+    store = DiskStore()
+    try:
+        span = copies.send_state(tensor, OffloadOptions(pinned=False, spill=store))
+        assert copies.read_state(span).sum()
+    finally:
+        store.close()
 
 
 @program
