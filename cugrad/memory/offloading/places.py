@@ -64,6 +64,10 @@ class OnHost:
         """A copy back reads the bytes until an event."""
         self.last_use = event
 
+    def fill(self, event: Any) -> None:
+        """A copy out writes some of the bytes until an event."""
+        self.copied = self.last_use = event
+
     def blocks(self) -> list[SlabBlock]:
         """The blocks that have some of the bytes, each once."""
         several = {id(piece.block): piece.block for piece in self.pieces or ()}

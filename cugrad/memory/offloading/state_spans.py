@@ -168,7 +168,7 @@ class StateSpans(Guarded):
             flat = self.backend.xp.empty(high - low, BYTE)
         lane.stream.wait_event(place.last_use)
         began = None if meter is None else meter.mark(lane.stream)
-        arrived = self._copied(flat, place.block.array[low:high], lane.stream, meter, place)
+        arrived = self._copied(flat, place.block.array[low:high], lane.stream, meter, place.use)
         if meter is not None:
             meter.back.append((began, arrived, high - low))
         span.options.counts.stats.moved_back_bytes += high - low
@@ -183,19 +183,19 @@ class StateSpans(Guarded):
         stream.wait_event(self._refuse_capture().record_event())
         began = None if meter is None else meter.mark(stream)
         there = place.block.array[low : low + flat.nbytes]
-        left = place.copied = self._copied(there, flat, stream, meter, place)
+        left = self._copied(there, flat, stream, meter, place.fill)
         if meter is not None:
             meter.out.append((began, left, flat.nbytes))
         span.options.counts.stats.moved_to_host_bytes += flat.nbytes
         return left
 
-    def _copied(self, to: Any, source: Any, stream: Any, meter: Any, place: Any) -> Any:
-        """Starts a copy that uses a place, for as long as until the event that this returns."""
+    def _copied(self, to: Any, source: Any, stream: Any, meter: Any, note: Any) -> Any:
+        """Starts a copy; the event of its end, which is noted."""
         try:
             self.backend.copy_async(to, source, stream)
         finally:  # of a copy that has begun, too
             ended = stream.record_event() if meter is None else meter.mark(stream)
-            place.use(ended)
+            note(ended)
         return ended
 
     def is_on_host(self, span: Span) -> bool:

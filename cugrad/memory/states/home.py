@@ -15,9 +15,8 @@ from ...device import device as Device
 from ...tensor import UNCOUNTED, Tensor, make
 from ..geometry import array_at, memory_of, root_of, span_of
 from ..offloading.engine import CopyEngine
-from .alone import is_alone
 from .placed import FIELD, HOMES, alias_of, arm, disarm, settle
-from .roots import lies_in, lies_nowhere
+from .roots import is_alone, lies_in, lies_nowhere
 
 if TYPE_CHECKING:
     from .window import Window

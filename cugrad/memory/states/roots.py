@@ -1,17 +1,21 @@
-"""Which placed tensors are in which memory of a device: those that a write may change."""
+"""Who has which memory of a device: the placed tensors in it, and whether anyone else has it."""
 
 from __future__ import annotations
 
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ...backends.batched.arrays import plain
-from ...tensor import Tensor
-from ..geometry import root_of
+from ...tensor import Tensor, make
+from ..geometry import BYTE, root_of
+from .placed import FIELD
 
 if TYPE_CHECKING:
     from .home import Home
 
-__all__ = ["ROOTS", "before_write", "lies_in", "lies_nowhere"]
+__all__ = ["ROOTS", "before_write", "is_alone", "lies_in", "lies_nowhere"]
 
 ROOTS: dict[int, tuple[Home, ...]] = {}  # by the id of the array that owns the memory
 
@@ -38,3 +42,24 @@ def before_write(tensor: Tensor) -> None:
     """
     for home in ROOTS.get(id(root_of(plain(tensor._array))), ()):
         home.changes()
+
+
+def _references(tensor: Tensor) -> tuple[int, int]:
+    """How many references there are to a tensor's array, and to the one that owns its memory."""
+    array = FIELD.__get__(tensor)
+    root = root_of(array)
+    return getrefcount(array), getrefcount(root)
+
+
+ALONE = _references(make(np.empty(2)))
+ALONE_IN_VIEW = _references(make(np.empty(8, BYTE)[:4].view(np.float32)))
+
+
+def is_alone(tensor: Tensor, root: int, is_copied: bool) -> bool:
+    """Whether no one else has a tensor's array, or a view of it; `root` is the id of the array that
+    owns the memory, to which a copy that is under way refers, too.
+    """
+    array, owner = _references(tensor)
+    if id(FIELD.__get__(tensor)) == root:
+        return array <= ALONE[0] + is_copied
+    return array <= ALONE_IN_VIEW[0] and owner <= ALONE_IN_VIEW[1] + is_copied
