@@ -155,14 +155,14 @@ class Clock:
         self.seconds = simulated.MACHINE.host_time - self.began
 
 
-def measure(name: str, kind: str, tokens: int, layers: int) -> dict[str, Any]:
+def measure(name: str, kind: str, tokens: int, layers: int, windows: int) -> dict[str, Any]:
     """Seconds of the last of a few steps, and the bytes of its copies, not yet scaled."""
     backend = backends.get("simulated")
     net = network(kind, layers)
     optimizer = torch.optim.Adam(net.parameters())
     size = sum(p.nbytes for p in net.parameters())
     largest = max(p.nbytes for p in net.parameters())
-    window = max(4 * largest, size // 8)
+    window = max(windows * largest, size // 8)
     inputs, labels = batch(kind, tokens)
     loss_of = torch.nn.CrossEntropyLoss()
 
@@ -282,14 +282,15 @@ def rivals_of(plain: Result, size: float, model: Any) -> dict[str, float]:
 
 
 def simulate(
-    name: str, kind: str, tokens: int, layers: int, preset: str, plain: Result | None
-) -> Result:
+    name: str, kind: str, tokens: int, layers: int, preset: str, windows: int,
+    plain: Result | None,
+) -> Result:  # fmt: skip
     base = simulated.preset(preset)
     scale = float(NARROW**2)
     rates = {dtype: rate / NARROW for dtype, rate in base.flops.items()}
     with simulated.configured(base, scale=scale, flops=rates, policy="timed"):
         simulated.reset()
-        taken = measure(name, kind, tokens, layers)
+        taken = measure(name, kind, tokens, layers, windows)
     step = taken["seconds"]
     result = Result(
         name, tokens, taken["size"] * scale / 4, step, taken["pass"], step - taken["pass"], step,
@@ -335,19 +336,19 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--network", default="GPT", choices=["GPT", "ViT", "U-Net", "LSTM"])
     parser.add_argument("--tokens", type=int, nargs="+", default=[2048, 16384])
     parser.add_argument("--layers", type=int, default=16)
+    parser.add_argument("--window", type=int, default=4, help="of each kind, in largest tensors")
     parser.add_argument("--only", nargs="+", default=list(PLACES), choices=list(PLACES))
     parser.add_argument("--check", action="store_true", help=f"fail above {GOAL} of the bound")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args(argv)
     results: list[Result] = []
     for tokens in asked.tokens:
-        plain = simulate("plain", asked.network, tokens, asked.layers, asked.preset, None)
+        setting = asked.network, tokens, asked.layers, asked.preset, asked.window
+        plain = simulate("plain", *setting, None)
         results.append(plain)
         for name in asked.only:
             if name != "plain":
-                results.append(
-                    simulate(name, asked.network, tokens, asked.layers, asked.preset, plain)
-                )
+                results.append(simulate(name, *setting, plain))
     count = results[0].parameters / 1e9
     print(f"{asked.network}, {count:.2f} B parameters in float32, Adam, {asked.preset}")
     print(table(results))
