@@ -157,16 +157,9 @@ class BackwardPass:
         """Runs nodes, youngest first, until no gradient is on its way."""
         heap, grads, kind, recording = self.heap, self.grads, self.kind, self.recording
         keep, needed, owned, near = self.keep_graph, self.needed, self.owned, not several.devices
-        watched = bool(state.observers) or anomaly.enabled
         asked = frozenset() if self.captures is None else {key[0] for key in self.captures}
-        if self.captures is not None and self.accumulating:
-            watched = True  # those that are asked for are not captured
-        visit, visit_leaf, send, add = self.visit, self.visit_leaf, self.send, self.add
-        if several.devices:
-            visit, visit_leaf = partial(there, visit), partial(there, visit_leaf)
-            send, watched = partial(there, send), True
-        if anomaly.enabled:
-            visit, visit_leaf = partial(guarded, visit), partial(guarded, visit_leaf)
+        visit, visit_leaf, send, watched = self._steps()
+        add = self.add
         node = heappop(heap)[1] if heap else self.leaves.left_over()
         try:
             while node is not None:
@@ -223,6 +216,21 @@ class BackwardPass:
                 node = heappop(heap)[1] if heap else self.leaves.left_over()
         except MemoryError as error:
             raise self._full(node, g, error) from None
+
+    def _steps(self) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], bool]:
+        """Visiting a node, visiting a leaf and sending a gradient, with what this pass needs
+        around each; and whether every node is to be visited so, and none in the loop itself.
+        """
+        visit, visit_leaf, send = self.visit, self.visit_leaf, self.send
+        watched = bool(state.observers) or anomaly.enabled
+        if self.captures is not None and self.accumulating:
+            watched = True  # those that are asked for are not captured
+        if several.devices:
+            visit, visit_leaf, send = (partial(there, f) for f in (visit, visit_leaf, send))
+            watched = True
+        if anomaly.enabled:
+            visit, visit_leaf = partial(guarded, visit), partial(guarded, visit_leaf)
+        return visit, visit_leaf, send, watched
 
     @staticmethod
     def _full(node: Any, g: Any, error: MemoryError) -> MemoryError:
