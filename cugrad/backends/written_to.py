@@ -11,8 +11,8 @@ __all__ = ["may_write"]
 Array = Any
 
 
-def may_write(function: Callable[[Array], Array]) -> Callable[..., Array]:
-    """A function of one array that writes its result to `out`, where there is one.
+def may_write(function: Callable[..., Array]) -> Callable[..., Array]:
+    """A function of an array that writes its result to `out`, where there is one.
 
     >>> import numpy as np
     >>> x = np.array([4.0, 9.0])
@@ -21,8 +21,8 @@ def may_write(function: Callable[[Array], Array]) -> Callable[..., Array]:
     """
 
     @wraps(function)
-    def run(x: Array, out: Array | None = None) -> Array:
-        value = function(x)
+    def run(x: Array, *args: Any, out: Array | None = None) -> Array:
+        value = function(x, *args)
         if out is None:
             return value
         out[...] = value

@@ -81,4 +81,5 @@ def test_functions_of_one_tensor_are_written_where_it_lies(name: str, device: An
         array = x._array
         assert getattr(x, name + "_")() is x
         assert x._array is array
-        assert np.array_equal(x.cpu().numpy(), want.cpu().numpy(), equal_nan=True)
+        # on CUDA a row's kernel and CuPy's function may differ in the last place
+        np.testing.assert_allclose(x.cpu().numpy(), want.cpu().numpy(), rtol=1e-6, atol=1e-6)

@@ -211,6 +211,7 @@ class CupyNamespace:
         return CupyNamespace.where(left_out, m.dtype.type(0), m)
 
     @staticmethod
+    @may_write
     def round(a: Array, decimals: int = 0) -> Array:
         """NumPy's round; CuPy's answers float32 for bfloat16."""
         if decimals == 0 and a.dtype.kind not in "iub":

@@ -115,7 +115,7 @@ class NumpyNamespace:
         if x.dtype.kind == "f" and x.dtype.itemsize > 2:
             return np.clip(x, 0, inf, out)  # half the time of NumPy's maximum
         if is_half(x.dtype):
-            return may_write(positive_part)(x, out)
+            return may_write(positive_part)(x, out=out)
         return np.maximum(x, 0, out=out)
 
     @staticmethod
