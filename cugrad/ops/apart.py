@@ -28,14 +28,18 @@ def product_sums(xp: Any, a: Array, b: Array, dims: tuple[int, ...] | None) -> A
 
 
 def summed_by_rows(
-    xp: Any, function: Callable[..., Array], dims: int, *arrays: Array | None
+    xp: Any,
+    function: Callable[..., Array],
+    dims: int,
+    *arrays: Array | None,
+    run: int | None = None,
 ) -> Array:
     """As `by_rows`, of a function that answers with a sum over rows, in an array of its own."""
     room, x = getattr(xp, "cache_elements", None), arrays[0]
     if room is None or x is None or x.size < room or x.ndim <= dims:
         return function(*arrays)
     if x.size < MANY * room:
-        with xp.along_rows(x.shape[-1]):
+        with xp.along_rows(run or x.shape[-1]):
             return function(*arrays)
     flat = _flat(dims, arrays)
     if flat is None:
@@ -43,7 +47,7 @@ def summed_by_rows(
     rows = flat[0].shape[0]
     step = max(1, room * rows // x.size)
     total = None
-    with xp.along_rows(x.shape[-1]):
+    with xp.along_rows(run or x.shape[-1]):
         for start in range(0, rows, step):
             part = slice(start, start + step)
             value = function(*[None if a is None else a[part] for a in flat])

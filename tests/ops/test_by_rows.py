@@ -28,12 +28,12 @@ def test_sums_over_rows_that_are_added_up_in_blocks(
     sizes: list[int] = []
     summed = apart.summed_by_rows
 
-    def noting(xp: Any, function: Any, dims: int, *arrays: Any) -> Any:
+    def noting(xp: Any, function: Any, dims: int, *arrays: Any, **options: Any) -> Any:
         def of_part(*parts: Any) -> Any:
             sizes.append(parts[0].size)
             return function(*parts)
 
-        return summed(xp, of_part, dims, *arrays)
+        return summed(xp, of_part, dims, *arrays, **options)
 
     monkeypatch.setattr(apart, "MANY", 1)
     monkeypatch.setattr(norm_weights, "summed_by_rows", noting)

@@ -70,7 +70,8 @@ def _group_norm_backward_weight(
         products = xp.reshape(products, (count, num_groups, channels // num_groups, size))
         return xp.sum(xp.sum(products, axis=-1) * rstd, axis=0, keepdims=True)
 
-    total = summed_by_rows(xp, of_images, input.ndim - 1, grad_output, input, mean, rstd)
+    arrays, run = (grad_output, input, mean, rstd), prod(input.shape[1:]) // num_groups
+    total = summed_by_rows(xp, of_images, input.ndim - 1, *arrays, run=run)
     return narrow(xp.reshape(total, (channels,)), grad_output)
 
 
