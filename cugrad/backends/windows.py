@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import index
 
 __all__ = ["Ints", "numbers", "output_size", "spans"]
 
@@ -17,7 +18,7 @@ def numbers(value: Ints, n: int) -> tuple[int, ...]:
     """
     if isinstance(value, int):
         return (value,) * n
-    values = tuple(value)
+    values = tuple([index(v) if hasattr(v, "__index__") else v for v in value])
     return values * n if len(values) == 1 else values
 
 

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 from ..functions.control import _assert
 from ..nn import Module, Parameter, Sequential
-from ..runtime.dispatching import switch_on
 from ..tensor import Tensor
 from ..utils import _pytree as pytree
 from .graph import Graph, _PyTreeCodeGen, _PyTreeInfo
@@ -311,7 +310,6 @@ class Tracer(TracerBase):
         `concrete_args` are arguments whose values are known: what follows from them is not in the
         graph. Calls of modules are traced, process-wide, until this returns.
         """
-        switch_on()
         if isinstance(root, Module):
             self.root = root
             if not hasattr(type(root), self.traced_func_name):

@@ -21,6 +21,7 @@ from ..functions.calls.out import layout
 from ..functions.shapes.layouts import memory_format
 from ..nn import Parameter
 from ..overrides import is_tensor_method_or_property
+from ..runtime.dispatching import switch_on
 from ..tensor import Size, Tensor
 from .binding import as_pytorch_calls
 from .graph import Graph
@@ -197,6 +198,7 @@ class Proxy:
     """
 
     def __init__(self, node: Node, tracer: TracerBase | None = None) -> None:
+        switch_on()  # functions ask it, also outside of a trace
         self.tracer = GraphAppendingTracer(node.graph) if tracer is None else tracer
         self.node = node
 

@@ -42,7 +42,7 @@ def canonical_dims(dims: Any, ndim: int) -> Shape:
     >>> canonical_dims((0, -1), 3)
     (0, 2)
     """
-    if not isinstance(dims, Iterable):
+    if not isinstance(dims, Iterable) or getattr(dims, "ndim", 1) == 0:
         dims = (dims,)
     axes = tuple(canonical_dim(d, ndim) for d in dims)
     if len(set(axes)) < len(axes):

@@ -268,12 +268,12 @@ def randint(
     return _finish(array, requires_grad)
 
 
-def _whole(name: str, value: Any) -> int:
+def _whole(name: str, value: Any, function: str = "randint") -> int:
     try:
         return operator.index(value)
     except TypeError:
         kind = type(value).__name__
-        raise TypeError(f"randint(): argument '{name}' must be int, not {kind}") from None
+        raise TypeError(f"{function}(): argument '{name}' must be int, not {kind}") from None
 
 
 def check_bounds(low: int, high: int, kind: dtypes.dtype) -> None:
@@ -304,8 +304,7 @@ def randperm(
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """The numbers 0 to n-1 in random order, int64 unless `dtype` says otherwise."""
-    if not isinstance(n, (int, np.integer)):
-        raise TypeError(f"randperm: n must be an int, got {type(n).__name__}")
+    n = _whole("n", n, "randperm")
     if n < 0:
         raise RuntimeError(
             f"Trying to create tensor with negative dimension {n}: [{n}]; n must be non-negative"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -103,12 +104,13 @@ def _output_size(
                 "Please provide input tensor in (N, C, d1, d2, ...,dK) format and output size in "
                 "(o1, o2, ...,oK) format."
             )
-        if not all(isinstance(extent, int) for extent in sizes):
+        try:
+            return tuple([operator.index(extent) for extent in sizes]), None
+        except TypeError:
             raise TypeError(
                 "expected size to be one of int or Tuple[int] or Tuple[int, int] or Tuple[int, "
                 f"int, int], but got size with types {[type(extent) for extent in sizes]}"
-            )
-        return sizes, None
+            ) from None
     factors: Any = scale_factor
     factors = tuple(factors) if isinstance(factors, (list, tuple)) else (factors,) * dim
     if len(factors) != dim:

@@ -66,10 +66,10 @@ class Module(Called):
 
     _version: int = 1  # of the state_dict layout, raised when a subclass's keys change
     # hooks of state_dict; those of a module are in a dict of its own
-    _state_dict_pre_hooks: Mapping[int, Any] = NONE
-    _state_dict_hooks: Mapping[int, Any] = NONE
-    _load_state_dict_pre_hooks: Mapping[int, Any] = NONE
-    _load_state_dict_post_hooks: Mapping[int, Any] = NONE
+    _state_dict_pre_hooks = NONE
+    _state_dict_hooks = NONE
+    _load_state_dict_pre_hooks = NONE
+    _load_state_dict_post_hooks = NONE
 
     def __init__(self) -> None:
         super().__init__()
