@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 from .. import version
@@ -66,6 +68,8 @@ def install() -> None:
     _changes.alias = alias = Alias(InstalledTorch(f"{API}+{LIBRARY}{version.__version__}"))
     number = TorchVersion(alias.distribution.version)
     library = sys.modules[LIBRARY]
+    if not os.environ.get("CUGRAD_DEVICE"):  # programs count on PyTorch's default device
+        _changes.put(import_module(f"{LIBRARY}.device"), "_process_default", device("cpu"))
     for owner, name, value in (
         (library, "__name__", "torch"), (library, "torch", library),
         (library, "__version__", number), (version, "__version__", number),

@@ -91,10 +91,12 @@ except NotImplementedError as error:
 """
 
 
-def python(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+def python(
+    *arguments: str, cwd: Path = ROOT, **environment: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=120,
-        env={**os.environ, "CUGRAD_DEVICE": "cpu", "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "CUGRAD_DEVICE": "cpu", "PYTHONPATH": str(ROOT), **environment},
     )  # fmt: skip
 
 
@@ -155,14 +157,16 @@ def state():
     return *names, sys.meta_path[:], cugrad.Tensor.__module__
 
 before = state()
+assert cugrad.ones(1).is_cuda and cugrad.get_default_device().type == "cuda"
 for _ in range(2):
     with cugrad.as_torch.installed():
         import torch, torch.export, torch.utils, torch.nn.functional, torch.sparse.semi_structured
+        assert torch.ones(1).is_cpu and torch.get_default_device() == torch.device("cpu")
         with cugrad.as_torch.installed():
             from torch import onnx
         import torch.nn.qat
     assert not [name for name in sys.modules if name.partition(".")[0] == "torch"]
-    assert state() == before
+    assert state() == before and cugrad.ones(1).is_cuda
 try: cugrad.export
 except AttributeError: pass
 else: raise AssertionError
@@ -173,7 +177,7 @@ except ImportError as error: print(error)
 
 
 def test_the_context_leaves_nothing_and_another_torch_is_refused() -> None:
-    run = python("-c", UNLOADED)
+    run = python("-W", "ignore", "-c", UNLOADED, CUGRAD_DEVICE="", CUGRAD_SIMULATE_CUDA="1")
     assert run.returncode == 0, run.stderr
     assert run.stdout.startswith("cugrad cannot take the name torch: torch is imported already")
 
