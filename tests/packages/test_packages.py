@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from math import isclose, isnan
@@ -24,40 +25,66 @@ REFERENCES: dict[str, dict[str, list[float]]] = json.loads((HERE / "references.j
 TOLERANCE = 1e-4
 SMALL = ["einops", "lion_pytorch", "loralib", "schedulefree", "torchdiffeq", "torchinfo",
          "torchmetrics"]  # fmt: skip
+TRAININGS = re.findall(r"@training\ndef (\w+)", (HERE / "halves.py").read_text())
 AT = os.environ.get("CUGRAD_PACKAGES_AT", "")
 
 pytestmark = pytest.mark.host_only
 
 
-def outcomes(*names: str, path: str = "") -> list[dict[str, Any]]:
+def outcomes(*names: str, path: str = "", module: str = "programs") -> list[dict[str, Any]]:
     search = os.pathsep.join(p for p in (path, os.environ.get("PYTHONPATH", "")) if p)
     run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "cugrad.as_torch", "-m", "tests.packages.programs",
+        [sys.executable, "-W", "ignore", "-m", "cugrad.as_torch", "-m", f"tests.packages.{module}",
          *names],
         cwd=HERE.parents[1], capture_output=True, text=True, timeout=300,
-        env={**os.environ, "CUGRAD_DEVICE": "cpu", "HF_HUB_OFFLINE": "1", "PYTHONPATH": search},
+        env={**os.environ, "CUGRAD_DEVICE": "cpu", "HF_HUB_OFFLINE": "1", "PYTHONPATH": search,
+             "CUGRAD_SIMULATE_CUDA": "1" if module == "halves" else ""},
     )  # fmt: skip
     lines = [line for line in run.stdout.splitlines() if line.startswith('{"name"')]
     assert len(lines) == len(names), run.stdout + run.stderr
     return [json.loads(line) for line in lines]
 
 
-@pytest.mark.skipif(
+wants_packages = pytest.mark.skipif(
     not os.environ.get("CUGRAD_PACKAGES") or importlib.util.find_spec("torch") is not None,
     reason="wants the packages, and no PyTorch: bash ci/packages.sh",
 )
+wants_small_packages = pytest.mark.skipif(
+    not os.path.isdir(AT), reason="wants packages in CUGRAD_PACKAGES_AT: bash ci/test.sh"
+)
+
+
+@wants_packages
 @pytest.mark.parametrize("name", REFERENCES)
 def test_a_package_computes_what_it_does_with_pytorch(name: str) -> None:
     (line,) = outcomes(name)
     compare(line)
 
 
-@pytest.mark.skipif(
-    not os.path.isdir(AT), reason="wants packages in CUGRAD_PACKAGES_AT: bash ci/test.sh"
-)
+@wants_small_packages
 def test_small_packages_compute_what_they_do_with_pytorch() -> None:
     for line in outcomes(*SMALL, path=AT):
         compare(line)
+
+
+@wants_packages
+@pytest.mark.parametrize("name", TRAININGS)
+def test_a_package_trains_in_half_of_its_memory(name: str) -> None:
+    for line in outcomes(name, module="halves"):
+        compare_halves(line)
+
+
+@wants_small_packages
+def test_small_packages_train_in_half_of_their_memory() -> None:
+    for line in outcomes("einops", path=AT, module="halves"):
+        compare_halves(line)
+
+
+def compare_halves(line: dict[str, Any]) -> None:
+    assert "error" not in line, line["error"]
+    plain, half = line["plain"], line["half"]
+    assert half["losses"] == plain["losses"] and len(set(plain["losses"])) > 1
+    assert half["peak"] <= plain["peak"] // 2
 
 
 def compare(line: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["StatesOfBudget"]
 
 KINDS = ("weights", "gradients", "states")
-LEAST = 1 << 16  # bytes of a parameter that is placed
+LEAST = 1 << 16  # bytes of a parameter that is placed, under any limit of 64 MiB or more
 PIECES = 3  # of a window, in which states pass that are more than half of it
 SHARE = 16  # of the limit that a window may have, one part
 PARTS = 4  # of the largest tensors, in a window
@@ -71,6 +71,7 @@ class StatesOfBudget:
         self, owner: budget, model: Any, optimizer: Any, disk: Any, masters: str | None, step: str
     ) -> None:
         self.owner, self.model, self.optimizer, self.disk = owner, model, optimizer, disk
+        self.least = min(LEAST, owner.limit >> 10)
         several = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
         self.optimizers = [each for each in several if each is not None]
         if not self.optimizers:
@@ -95,7 +96,7 @@ class StatesOfBudget:
         params = list(dict.fromkeys(self.model.parameters()))
         trained = {id(p): (o, g) for o in self.optimizers for g in o.param_groups
                    for p in g["params"]}  # fmt: skip
-        moving = [p for p in params if p.nbytes >= LEAST]
+        moving = [p for p in params if p.nbytes >= self.least]
         states = {id(p): _bytes_of_states(*trained[id(p)], p, self.masters is not None)
                   for p in params if id(p) in trained}  # fmt: skip
         self.params = [(id(p), p.nbytes, p.requires_grad) for p in params]
@@ -104,7 +105,7 @@ class StatesOfBudget:
             "gradients": sum([p.nbytes for p in moving if p.requires_grad]),
             "states": sum([states.get(id(p), 0) for p in moving]),
         }
-        small = [p for p in params if p.nbytes < LEAST]
+        small = [p for p in params if p.nbytes < self.least]
         self.fixed = sum([p.nbytes * (1 + p.requires_grad) + states.get(id(p), 0) for p in small])
         self.fixed += sum([b.nbytes for b in self.model.buffers()])
         self.largest = {
@@ -235,7 +236,7 @@ class StatesOfBudget:
     def _enter(self, places: dict[str, str]) -> None:
         assert self.chosen is not None
         self.context = offload_states(
-            self.model, self.optimizers, window=self.window, min_bytes=LEAST, **places,
+            self.model, self.optimizers, window=self.window, min_bytes=self.least, **places,
             step=self.chosen.step,
             host_limit=self.owner.host_limit, bring_back=False, masters=self.masters,
             device=self.device,

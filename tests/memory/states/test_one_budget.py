@@ -40,7 +40,9 @@ class Recurrent(cugrad.nn.Module):
         return self.cells(x.reshape(4, -1, 128))[0]
 
 
-NETWORKS = {"linear": lambda: deep(192, 10), "recurrent": Recurrent}
+NETWORKS = {
+    "linear": lambda: deep(192, 10), "recurrent": Recurrent, "small layers": lambda: deep(48, 24),
+}  # fmt: skip
 
 
 def trained(
