@@ -148,6 +148,7 @@ class Tensor:
     _may_be_away = False  # whether its array is brought in, perhaps, when it is asked for
     __array_priority__ = 1000  # `numpy_array * tensor` is a tensor
     __hash__ = object.__hash__
+    _cdata = property(id)  # which pyro compares: whether two names are of one tensor
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -414,8 +415,6 @@ class Tensor:
     def _base(self) -> Tensor | None:
         """The tensor that this one is a view of, or None."""
         return None if self._rare is None or self._rare.view is None else self._rare.view.base
-
-    _cdata = property(id)  # which pyro compares: whether two names are of one tensor
 
     def _is_view(self) -> bool:
         return self._base is not None
