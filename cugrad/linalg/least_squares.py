@@ -225,14 +225,12 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
         return vander(recorded.unsqueeze(x, 0), N=N)
     size = array.shape[-1]
     N = size if N is None else N
-    if N <= 1 and size != N:
+    if N <= 1:
         raise RuntimeError(f"linalg.vander: N must be greater than 1, got {N}")
     column = recorded.unsqueeze(x, array.ndim)
     if array.dtype.kind == "b":
         column = x.long().unsqueeze(-1)
     first = creation.ones((*array.shape, 1), dtype=column.dtype, device=x.device)
-    if N <= 1:
-        return first
     powers = recorded.cumprod(recorded.expand(column, (*array.shape, N - 1)), array.ndim)
     return recorded.cat([first, powers], array.ndim)
 
