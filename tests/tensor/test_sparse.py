@@ -165,14 +165,14 @@ def test_values_and_gradients_are_pytorchs(call: str) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12, err_msg=name)
 
 
-@pytest.mark.filterwarnings("ignore:torch.sparse.SparseTensor")
+@pytest.mark.filterwarnings("ignore:torch.sparse.SparseTensor", "ignore:Sparse invariant checks")
 @pytest.mark.parametrize("call", FACTS)
 def test_what_a_sparse_tensor_says_of_itself(call: str) -> None:
     torch = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")
     assert str(eval(call, names(cugrad))) == str(eval(call, names(torch)))
 
 
-@pytest.mark.filterwarnings("ignore:torch.sparse.SparseTensor")
+@pytest.mark.filterwarnings("ignore:torch.sparse.SparseTensor", "ignore:Sparse invariant checks")
 @pytest.mark.parametrize("call", WRONG)
 def test_errors_have_pytorchs_type(call: str) -> None:
     torch = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")
