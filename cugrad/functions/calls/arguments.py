@@ -18,7 +18,7 @@ from ...tensor import UNCOUNTED, Tensor
 
 __all__ = [
     "array_of", "as_own", "cast", "fresh", "is_contiguous_format", "lifted", "of_reals",
-    "refuse_complex", "refused", "varargs",
+    "refuse_complex", "refuse_more_dims", "refused", "varargs",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -75,6 +75,17 @@ def refuse_complex(name: str, values: tuple[Any, ...]) -> None:
     for x in values:
         if isinstance(x, Tensor) and x._array.dtype.kind == "c":
             raise NotImplementedError(f"\"{name}\" not implemented for '{type_name(x.dtype)}'")
+
+
+def refuse_more_dims(function: str, target: Tensor, source: Tensor) -> None:
+    """RuntimeError for a source of more dims than its target, which NumPy takes if they have one
+    element each.
+    """
+    if source._array.ndim > target._array.ndim:
+        raise RuntimeError(
+            f"output with shape {list(target._array.shape)} doesn't match the broadcast shape of "
+            f"{list(source._array.shape)} ({function}: the source has more dims)"
+        )
 
 
 def of_one_dtype(function: str, input: Tensor, wide: bool = False, **others: Any) -> None:

@@ -21,7 +21,7 @@ from ...errors import FormulaError
 from ...ops.promotion import fit_scalar, result_dtype
 from ...ops.table import TABLE, Op
 from ...tensor import Tensor
-from ..calls.arguments import array_of, cast, refuse_complex, refused
+from ..calls.arguments import array_of, cast, refuse_complex, refuse_more_dims, refused
 from ..calls.out import called
 from ..calls.signatures import Signature
 from ..creation.factories import tensor
@@ -370,11 +370,7 @@ def _copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     With `non_blocking`, a copy between pinned host memory and a GPU does not wait for its end.
     """
     if isinstance(src, Tensor):
-        if src._array.ndim > self._array.ndim:  # of one element each, which NumPy would leave out
-            raise RuntimeError(
-                f"output with shape {list(self._array.shape)} doesn't match the broadcast shape of "
-                f"{list(src._array.shape)} (copy_: the source may not have more dims)"
-            )
+        refuse_more_dims("copy_", self, src)
         ours, theirs = backend_of(self._array), backend_of(src._array)
         if ours is not theirs and ours.readable and theirs.readable:
             if _transfer_directly(self, src):

@@ -169,8 +169,10 @@ def region(d: Draw, more: Sequence[Sort] = ()) -> Statement | None:
     if d.scope is not None:
         return None
     header = d.random.choices(list(REGIONS), list(REGIONS.values()))[0]
-    if more and header == "t.inference_mode()":
-        return None  # docs/torch-compatibility.md, `func.grad` and its like in inference mode
+    if more and (header == "t.inference_mode()" or "to_numpy" in header):
+        # docs/torch-compatibility.md, `func.grad` and its like in inference mode; saved-tensor
+        # hooks around `vmap`
+        return None
     body: list[Statement] = []
     sorts = [
         op(table.POINTWISE),
