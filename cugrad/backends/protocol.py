@@ -88,10 +88,8 @@ class Backend(Protocol):
     `index_reduce(array, index, values, how)` (the same with the ufunc `how`, or "last"),
     `track_moment` (in place, see moments.py), `erf`, `erfc`, `normal_cdf`, `positive_part`,
     `sliding_window_view`, `quick_exp` (e to the power x * factor, of float32 to six digits where
-    that is no large power); its sums and products of half precision accumulate in float32. It may
-    have kernels for the steps of recurrent layers, `lstm_step` and its like, see
-    nn/recurrent/scans.py. One with `cache_elements` computes rows some at a time, see ops/apart.py,
-    and has `along_rows`.
+    that is no large power); its sums and products of half precision accumulate in float32. What
+    else it may have, or say of itself, is declared with what most say: see features.py.
     """
 
     name: str

@@ -7,7 +7,6 @@ is finite finite: a value beyond the format's range becomes the largest that it 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -84,11 +83,11 @@ class _Float:
         ]  # fmt: skip
 
     def encode(self, xp: Any, array: Array) -> Array:
-        return _fused(xp, f"encode {self.name}", array, lambda: self._encode(xp, array))
+        return xp.one_kernel(f"encode {self.name}", [array], lambda: self._encode(xp, array))
 
     def decode(self, xp: Any, payload: Array, dtype: Any, shape: tuple[int, ...]) -> Array:
         run = lambda: self._decode(xp, payload, dtype, shape)
-        return _fused(xp, f"decode {self.name}", payload, run)
+        return xp.one_kernel(f"decode {self.name}", [payload], run)
 
     def _encode(self, xp: Any, array: Array) -> Array:
         if not self.applies(array.dtype):
@@ -102,7 +101,7 @@ class _Float:
         codes, scales = self._parts(payload, flat.size, length)
         with np.errstate(all="ignore"):  # infinities are values
             for some, rows in self._spans(flat, flat.size, length):
-                part, fused = _widened(flat[some]), getattr(xp, "codecs", None)
+                part, fused = _widened(flat[some]), xp.codecs
                 if fused is not None and part.dtype == np.float32:  # in one pass, not twenty
                     scale = None if scales is None else scales[rows]
                     fused.encode(self.name, part, length, codes[some], scale)
@@ -120,7 +119,7 @@ class _Float:
         with np.errstate(all="ignore"):  # infinities are values
             for some, rows in self._spans(payload, size, length):
                 scale = None if scales is None else scales[rows].reshape(-1, 1)
-                fused = getattr(xp, "codecs", None)
+                fused = xp.codecs
                 if fused is not None and dtype.name != "float64":
                     largest = LARGEST[dtype.name]
                     value = fused.decode(self.name, codes[some], scale, length, largest)
@@ -133,14 +132,6 @@ class _Float:
 
     def __repr__(self) -> str:
         return f"<codec {self.name}>"
-
-
-def _fused(xp: Any, name: str, array: Array, run: Callable[[], Array]) -> Array:
-    """What `run` makes of an array: charged as the one kernel that CUDA has for it, where kernels
-    are simulated.
-    """
-    one_kernel = getattr(xp, "one_kernel", None)
-    return run() if one_kernel is None else one_kernel(name, [array], run)
 
 
 def _widened(flat: Array) -> Array:

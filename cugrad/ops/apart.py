@@ -22,7 +22,7 @@ def product_sums(xp: Any, a: Array, b: Array, dims: tuple[int, ...] | None) -> A
     """The sums of a * b over the last dim, kept as 1, where a host need not form the products."""
     if dims not in ((-1,), (a.ndim - 1,)) or a.shape[-1] > LONG:
         return None
-    if not getattr(xp, "sums_by_blas", False) or a.dtype != b.dtype or a.dtype.kind != "f":
+    if not xp.sums_by_blas or a.dtype != b.dtype or a.dtype.kind != "f":
         return None
     return dots(xp, a, b)[..., None]
 
@@ -35,7 +35,7 @@ def summed_by_rows(
     run: int | None = None,
 ) -> Array:
     """As `by_rows`, of a function that answers with a sum over rows, in an array of its own."""
-    room, x = getattr(xp, "cache_elements", None), arrays[0]
+    room, x = xp.cache_elements, arrays[0]
     if room is None or x is None or x.size < room or x.ndim <= dims:
         return function(*arrays)
     if x.size < MANY * room:
@@ -78,7 +78,7 @@ def by_rows(
     array or a tuple, of as many rows. It counts dims from the last. `run` is for how many elements,
     one beside the other, it reads a number that it computes of each row; or else for a line.
     """
-    room, x = getattr(xp, "cache_elements", None), arrays[0]
+    room, x = xp.cache_elements, arrays[0]
     if room is None or x is None or x.size < room or x.ndim <= dims:
         return function(*arrays)
     if run is None:

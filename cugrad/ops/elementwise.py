@@ -313,7 +313,7 @@ row("angle", "self", _angle, ELEMENTWISE, holomorphic=False, promote="float", in
 
 
 def _to_dtype(xp: Any, self: Any, dtype: Any) -> Any:
-    source, cast = self if keeps_order(self) else self.copy("C"), getattr(xp, "cast", None)
+    source, cast = self if keeps_order(self) else self.copy("C"), xp.cast
     return source.astype(dtype) if cast is None else cast(source, dtype)
 
 

@@ -20,7 +20,7 @@ def wide(xp: Any, x: Array) -> Array:
     """Half precision as float32, in which sums are kept and of which only the result is rounded."""
     if not is_half(x.dtype):
         return x
-    cast = getattr(xp, "cast", None)  # where there is a quicker one than that of arrays
+    cast = xp.cast
     return x.astype(xp.float32) if cast is None else cast(x, xp.float32)
 
 

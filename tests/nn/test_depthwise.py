@@ -32,7 +32,7 @@ GEOMETRIES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] =
 def test_values_and_two_gradients(
     case: Any, room: int, widest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(get("cpu").xp, "cache_elements", room)
+    monkeypatch.setattr(get("cpu").xp, "block_elements", room)
     monkeypatch.setattr(bands, "WIDEST", widest)
     size, kernel, how = case
     rng, results = np.random.default_rng(0), []

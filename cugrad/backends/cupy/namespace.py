@@ -4,7 +4,6 @@ otherwise.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from math import sqrt
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +12,7 @@ import cupy
 import cupyx
 import numpy as np
 
+from ..features import Features
 from ..wanted import wanted
 from ..written_to import may_write
 from .codecs import CodecKernels
@@ -86,12 +86,10 @@ class CupyxSpecial:
         return value
 
 
-class CupyNamespace:
+class CupyNamespace(Features):
     """`xp` of the CuPy backend: what is not defined here is CuPy's own."""
 
     workspace_bytes = 256 << 20  # what an op may borrow to launch fewer, larger kernels
-    cache_elements = None  # a kernel reads all rows
-    along_rows = nullcontext
 
     codecs = CodecKernels()
     matmul = staticmethod(matmul)

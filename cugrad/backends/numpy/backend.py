@@ -15,6 +15,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from ...runtime.kept import NOTHING
+from ..features import Features
 from ..forks import kept_over_forks, unforked
 from ..moments import track_moment
 from ..owners import root_of
@@ -59,7 +60,7 @@ def as_strided(x: Array, shape: Any = None, strides: Any = None) -> Array:
     return view
 
 
-class NumpyNamespace:
+class NumpyNamespace(Features):
     """NumPy's functions, with the few that half precision or 0-d results ask to be otherwise."""
 
     lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided))
@@ -69,13 +70,10 @@ class NumpyNamespace:
     floor_divide = staticmethod(divider(np.floor_divide))
     remainder = staticmethod(divider(np.remainder))
     fmod = staticmethod(divider(np.fmod))
-    sums_by_blas = True  # of products along rows; on the simulated device, too
-    lstm_step = lstm_back = gru_step = gru_back = None  # no kernels: quicker said than looked for
+    sums_by_blas = True  # on the simulated device, too
 
     def __init__(self, cache_elements: int | None = None) -> None:
-        if cache_elements is not None:
-            self.cache_elements = cache_elements  # as many as functions of rows take at a time
-            self.workspace_bytes = 32 * cache_elements  # of the columns of a convolution
+        self.cache_elements = cache_elements
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(np, name)
@@ -370,7 +368,7 @@ class NumpyBackend:
     least, widens = LEAST, True  # elementwise rows of half precision are computed in float32
     device_type = "cpu"
     array_types: tuple[type, ...] = (np.ndarray, np.generic)
-    xp = NumpyNamespace(cache_elements=2 * BLOCK)
+    xp = NumpyNamespace(cache_elements=Features.block_elements)
     attention: Any = None  # by rows
     model: Any = None
     host_seconds = staticmethod(perf_counter)

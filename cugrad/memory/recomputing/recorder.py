@@ -15,7 +15,7 @@ from ..geometry import root_of
 from .recipes import Recipe
 from .values import Constant, Value, ValueView, piece_of
 
-__all__ = ["RecipeRecorder"]
+__all__ = ["RecipeRecorder", "unrecorded_here"]
 
 
 class _ThreadCalls(threading.local):
@@ -175,3 +175,12 @@ class RecipeRecorder(Switch):
         value.root = weakref.ref(root, forget)
         by_key[key], self.grown = value, True
         return value
+
+
+def unrecorded_here() -> None:
+    """Takes all recorders of values away from this thread: what it does from here on, to its end,
+    is no part of what is planned, or made again.
+    """
+    for observer in state.observers:
+        if isinstance(observer, RecipeRecorder):
+            pop_observer(observer)

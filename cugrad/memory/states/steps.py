@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from ...autograd.mode import pop_observer, state
 from ...autograd.threads import run_to_its_end
 from ...backends import backend_of
 from ...tensor import Tensor
-from ..recomputing.recorder import RecipeRecorder
+from ..recomputing.recorder import unrecorded_here
 from .home import Home
 from .masters import Masters
 from .pieces import PARTS, Pieces, can_pass_in_pieces
@@ -32,12 +31,10 @@ def home_of(value: Any) -> Home | None:
 
 
 def _update_whole(homes: list[Home], update: Callable[[], None]) -> None:
-    """An update in page-locked memory, behind the changes that have waited for it. It is no part of
-    what a budget plans, or what may be made again.
+    """An update in page-locked memory, behind the changes that have waited for it: the whole life
+    of a thread. It is no part of what a budget plans, or what may be made again.
     """
-    for observer in state.observers:  # this thread's, which ends with the update
-        if isinstance(observer, RecipeRecorder):
-            pop_observer(observer)
+    unrecorded_here()
     for home in homes:
         if home.pending:
             home.catch_up_on_host()

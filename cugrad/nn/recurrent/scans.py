@@ -103,11 +103,11 @@ def _weights(xp: Any, a: Operands, d_in: Array, d_hid: Array, before: Array) -> 
 
 
 def _is_apart(xp: Any) -> bool:
-    """Whether the gates of all rows lie one behind the other, and not side by side: on a host.
+    """Whether the gates of all rows lie one behind the other, and not side by side: as on a host.
 
     Its functions of one gate go over long runs then. Shapes are the same: (rows, gates, n).
     """
-    return getattr(xp, "cache_elements", None) is not None
+    return bool(xp.sums_by_blas)
 
 
 def _turned(xp: Any, weight: Array, gates: int) -> Array:
@@ -127,7 +127,7 @@ def _gates(xp: Any, x: Array, turned: Array, gates: int) -> Array:
 
 
 def _by_kernel(xp: Any, name: str, *args: Any) -> bool:
-    kernel = getattr(xp, name, None)
+    kernel = getattr(xp, name)
     return kernel is not None and bool(kernel(*args))
 
 

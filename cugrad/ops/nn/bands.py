@@ -43,7 +43,7 @@ class Bands:
 
     def pieces(self, xp: Any) -> Iterator[tuple[slice, slice]]:
         """Some images, and some channels of them, whose lines fit a cache."""
-        room, image = xp.cache_elements, self.lines * max(self.width, self.outputs)
+        room, image = xp.block_elements, self.lines * max(self.width, self.outputs)
         images = max(1, room // image)
         channels = max(1, room // (image * max(1, min(images, self.images))))
         for first in range(0, self.channels, channels):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -15,10 +16,6 @@ from .lines import by_lines, by_lines_input, by_lines_weight, goes_by_lines
 
 Array = Any
 Geometry = tuple[tuple[int, ...], ...]
-
-# Columns are made for as many images at a time as fit this: the memory that a convolution borrows.
-# A namespace that launches kernels asks for more with its own `workspace_bytes`.
-WORKSPACE_BYTES = 8 << 20
 
 
 # Columns: a matrix product does the work ------------------------------------------------------
@@ -69,8 +66,8 @@ def _fold(xp: Any, columns: Array, size: tuple[int, ...], geometry: Geometry) ->
 
 
 def _batches(xp: Any, images: int, elements: int, itemsize: int) -> Iterator[slice]:
-    """Runs of images whose columns, `elements` an image, fit the workspace."""
-    room = getattr(xp, "workspace_bytes", WORKSPACE_BYTES)
+    """Runs of images whose columns, `elements` an image, fit the memory that may be borrowed."""
+    room = xp.workspace_bytes
     step = max(1, room // max(1, elements * itemsize))
     return (slice(start, start + step) for start in range(0, images, step))
 
@@ -115,7 +112,8 @@ def _convolution(
         flat = xp.reshape(input, (images, channels, prod(outputs)))
         result = xp.matmul(xp.reshape(weight, (out_channels, channels)), flat)
     elif is_depthwise(xp, channels, out_channels, groups, geometry):
-        result = depthwise(xp, input, weight, geometry[2], geometry[3])
+        run = partial(depthwise, xp, input, weight, geometry[2], geometry[3])
+        result = xp.one_kernel("depthwise", [input, weight], run)
     elif goes_by_lines(xp, input, outputs, geometry, out_channels, groups):
         result = by_lines(xp, input, weight, outputs, geometry, groups)
     else:
@@ -174,7 +172,8 @@ def _convolution_input(
         return xp.reshape(result, (images, channels, *input_size))
     if _turns(tuple(input_size), outputs, geometry):
         if is_depthwise(xp, channels, out_channels, groups, geometry):
-            return depthwise_input(xp, grad_output, weight, geometry[2], geometry[3])
+            run = partial(depthwise_input, xp, grad_output, weight, geometry[2], geometry[3])
+            return xp.one_kernel("depthwise input", [grad_output, weight], run)
         size = tuple(input_size)
         if goes_by_lines(xp, grad_output, size, geometry, channels, groups):
             return by_lines_input(xp, grad_output, weight, size, geometry, groups)
@@ -202,7 +201,8 @@ def _convolution_weight(
     geometry = _geometry(len(outputs), kernel_size, stride, padding, dilation)
     whole = _sizes(input.shape[2:], geometry) == outputs  # none to spare, as of an output padding
     if whole and is_depthwise(xp, channels, out_channels, groups, geometry):
-        return depthwise_weight(xp, grad_output, input, *geometry[:1], *geometry[2:])
+        run = partial(depthwise_weight, xp, grad_output, input, *geometry[:1], *geometry[2:])
+        return xp.one_kernel("depthwise weight", [grad_output, input], run)
     if whole and goes_by_lines(xp, input, outputs, geometry, out_channels, groups):
         return by_lines_weight(xp, grad_output, input, geometry, groups)
     rows, wide = channels // groups * prod(kernel_size), _accumulator(xp, input)

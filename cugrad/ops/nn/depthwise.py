@@ -27,11 +27,11 @@ Sizes = tuple[int, ...]
 
 
 def is_depthwise(xp: Any, channels: int, out_channels: int, groups: int, how: Geometry) -> bool:
-    """Whether these functions take a convolution: on a host, of one channel in and out a group."""
+    """Whether these functions take a convolution: as a host, of one channel in and out a group."""
     kernel, stride, padding, dilation = how
     apart = groups == channels == out_channels and groups > 1 and set(stride) == {1}
     small = all(p <= d * (k - 1) for k, p, d in zip(kernel, padding, dilation))
-    return apart and small and getattr(xp, "cache_elements", None) is not None
+    return apart and small and xp.sums_by_blas
 
 
 class Runs:
@@ -58,7 +58,7 @@ class Runs:
 
     def pieces(self, xp: Any, images: Array) -> Iterator[tuple[slice, slice]]:
         """Some images, and some channels of them, whose runs fit a cache beside their factors."""
-        room, elements = xp.cache_elements, prod(self.padded)
+        room, elements = xp.block_elements, prod(self.padded)
         channels = max(1, room // (elements * len(self.starts)))
         count = max(1, room // (2 * elements * channels))
         for first in range(0, images.shape[1], channels):

@@ -24,7 +24,6 @@ Array = Any
 Sizes = tuple[int, ...]
 Geometry = tuple[Sizes, ...]
 
-WORKSPACE_BYTES = 2 << 20  # of the columns, where a namespace has no number of its own
 FEWEST, MOST = 64, 128  # outputs and channels of an image where the copies that are saved count
 ALIKE = 8  # times as many columns as rows, at most, in a matrix that a product is quick with
 LONGEST = 16  # positions of a kernel, each a product of its own
@@ -36,7 +35,7 @@ def goes_by_lines(
 ) -> bool:
     """Whether these functions take a convolution with these outputs for an image."""
     kernel, stride, _, _ = geometry
-    if not getattr(xp, "sums_by_blas", False) or is_half(x.dtype) or stride[0] != 1:
+    if not xp.sums_by_blas or is_half(x.dtype) or stride[0] != 1:
         return False
     each, rows = out_channels // groups, x.shape[1] // groups * prod(kernel[1:])
     few = each <= MOST and kernel[0] <= LONGEST and prod(outputs) >= FEWEST
@@ -59,7 +58,7 @@ class Lines:
     def batches(self, xp: Any, x: Array, out_channels: int) -> Iterator[tuple[slice, slice]]:
         """Some images, and lines of their outputs, whose columns and results fit a cache."""
         line = max(self.rows * self.groups, out_channels) * self.width * x.dtype.itemsize
-        room, height = getattr(xp, "workspace_bytes", WORKSPACE_BYTES), self.outputs[0]
+        room, height = xp.workspace_bytes, self.outputs[0]
         lines = max(self.reach + 1, room // line - self.reach)
         images = max(1, room // (line * (height + self.reach))) if lines >= height else 1
         for start in range(0, len(x), images):

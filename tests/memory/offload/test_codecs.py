@@ -18,6 +18,7 @@ ml_dtypes = pytest.importorskip("ml_dtypes")
 given, settings, st = hypothesis.given, hypothesis.settings, hypothesis.strategies
 
 Host = np.ndarray[Any, Any]
+HOST = backends.get("cpu").xp
 BF16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = [np.dtype(np.float16), BF16, np.dtype(np.float32), np.dtype(np.float64)]
 PAIRS = [(c, d) for c in CODECS for d in DTYPES if CODECS[c].applies(d)]
@@ -311,7 +312,7 @@ def test_strided_and_transposed_arrays(name: str, dtype: Any) -> None:
 @over_pairs
 def test_bytes(name: str, dtype: Any) -> None:
     for shape in ((1000, 64), (64_000,), (16, 4000)):
-        payload = CODECS[name].encode(np, ordinary(shape, dtype))
+        payload = CODECS[name].encode(HOST, ordinary(shape, dtype))
         each = payload.nbytes / 64_000
         assert each == 2 if name in ("bf16", "fp16") else 1 < each <= (1.02, 1.0625)[name == "int8"]
 
@@ -322,7 +323,7 @@ def test_what_is_refused(name: str) -> None:
     for dtype in (bool, np.int8, np.uint8, np.int64, np.complex64, np.complex128):
         assert not codec.applies(np.dtype(dtype))
         with pytest.raises(TypeError, match=f"codec '{name}': got an array of {np.dtype(dtype)}"):
-            codec.encode(np, np.zeros(3, dtype))
+            codec.encode(HOST, np.zeros(3, dtype))
     halves = [codec.applies(d) for d in (np.dtype(np.float16), BF16)]
     assert halves == [name in ("fp8", "int8")] * 2  # the others would save nothing
 
@@ -374,12 +375,12 @@ def test_measured_error(place: str) -> None:
 
 def test_measured_error_of_odd_arrays() -> None:
     bf16, int8 = codec_of("bf16"), codec_of("int8")
-    assert measured_error(np, np.zeros((0, 3), np.float32), bf16) == (0, 0)
-    assert measured_error(np, np.array([1, np.inf, np.nan], np.float32), bf16) == (0, 0)
+    assert measured_error(HOST, np.zeros((0, 3), np.float32), bf16) == (0, 0)
+    assert measured_error(HOST, np.array([1, np.inf, np.nan], np.float32), bf16) == (0, 0)
     largest = np.full(3, LARGEST["float64"])
-    assert measured_error(np, largest, int8).relative == pytest.approx(1, rel=1e-6)
-    assert measured_error(np, np.array([2.0**-130], np.float32), int8) == (2.0**-130, 1.0)
-    halves = measured_error(np, ordinary(300, np.float16), int8)
+    assert measured_error(HOST, largest, int8).relative == pytest.approx(1, rel=1e-6)
+    assert measured_error(HOST, np.array([2.0**-130], np.float32), int8) == (2.0**-130, 1.0)
+    halves = measured_error(HOST, ordinary(300, np.float16), int8)
     assert 0 < halves.largest < 0.03 and 0 < halves.relative < 0.02
 
 
@@ -405,6 +406,6 @@ def test_large_arrays_are_taken_in_parts(
 
 def test_of_many_elements_some_are_measured() -> None:
     x = ordinary((3, 1 << 20), np.float32)
-    whole = measured_error(np, x[0], codec_of("fp8"))
-    part = measured_error(np, x, codec_of("fp8"))
+    whole = measured_error(HOST, x[0], codec_of("fp8"))
+    part = measured_error(HOST, x, codec_of("fp8"))
     assert part.relative == pytest.approx(whole.relative, rel=0.01)

@@ -1,0 +1,34 @@
+"""What the namespace `xp` of a backend says of itself, beside NumPy's names; and what most say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+__all__ = ["Features"]
+
+
+class Features:
+    """The base of namespaces. One that passes names on to another answers as that one does.
+
+    Where `sums_by_blas`, functions take the ways of a host, whose sums are of blocks of a size that
+    is the same on all such devices: so they agree in every bit.
+    """
+
+    sums_by_blas = False  # products along rows are added up by BLAS
+    block_elements = 1 << 16  # of runs that are computed at a time: they stay in a host's cache
+    cache_elements: int | None = None  # as many functions of rows take at a time; None: all
+    along_rows: Any = nullcontext  # within which functions read rows of so many elements in place
+    workspace_bytes = 2 << 20  # which an op may borrow, for the columns of a convolution
+    cast: Any = None  # a quicker way to another dtype than that of arrays
+    codecs: Any = None  # kernels that encode and decode in one pass, see memory/codecs.py
+    # kernels for the steps of recurrent layers, see nn/recurrent/scans.py
+    lstm_step: Any = None
+    lstm_back: Any = None
+    gru_step: Any = None
+    gru_back: Any = None
+
+    def one_kernel(self, name: str, inputs: list[Any], run: Callable[[], Any]) -> Any:
+        """What `run()` answers, at the cost of one kernel where kernels are simulated."""
+        return run()
