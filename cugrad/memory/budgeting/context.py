@@ -250,8 +250,8 @@ class budget(saved_tensors_hooks):
 
     def _event_begins(self, name: str) -> None:
         """An op, or a node: there must be room for what it takes."""
-        number, self._events = self._events, self._events + 1
         plan, measuring = self._following, self._measuring
+        number, self._events = self._events, self._events + 1
         if measuring is not None:
             if self._places.is_leaving:
                 before = measuring.pause()
@@ -260,21 +260,22 @@ class budget(saved_tensors_hooks):
             measuring.enter(name)
         elif plan is not None:
             if self._peaks is not None:
-                self._look()
+                self._look(number - 1)
                 if plan.now.is_cold:
                     self._limiter.tighten()
                 self._backend.reset_peak_memory_stats()
-                self._peaks.append(0)
-            self._limiter.event(number)
+            events = plan.step.events
+            known = number < len(events) and events[number].name == name
+            self._limiter.event(number if known else -1)
         else:  # it has gone on otherwise than the one that it began like
             self._limiter.event(-1)
 
-    def _look(self) -> None:
+    def _look(self, number: int) -> None:
         """Takes the peak since the last look: of the last event, and of the step."""
         most = self._backend.max_memory_allocated()
         self._peak = max(self._peak, most)
-        if self._peaks:
-            self._peaks[-1] = max(self._peaks[-1], most)
+        if self._peaks and 0 <= number < len(self._peaks):
+            self._peaks[number] = max(self._peaks[number], most)
 
     def op_ends(self, recipe: Recipe | None) -> None:
         if self._measuring is not None:
@@ -303,7 +304,9 @@ class budget(saved_tensors_hooks):
         self._is_aside = self._is_aside or not state.grad_enabled
         if plan is not None and not plan.matches(number, name, value.nbytes):
             is_evaluation = self._is_aside and not self._saves
-            self._following = None if is_evaluation else self._other(plan)
+            self._following = plan = None if is_evaluation else self._other(plan)
+        if plan is not None:  # ops that make no value, as views, may be more, or fewer
+            self._events = plan.step.values[number].born + 1
 
     def _begin(self, first: tuple[str, int]) -> None:
         """The first value says which plans there may be."""
@@ -320,7 +323,10 @@ class budget(saved_tensors_hooks):
                 tracemalloc.start()
                 self._tracing = True
             self._began = mark(self._backend)
-            self._peaks = [span.peak for span in measuring.spans]
+            born = plan.step.values[0].born
+            self._peaks = [0] * len(plan.step.events)
+            for number, span in zip(range(born, -1, -1), reversed(measuring.spans)):
+                self._peaks[number] = span.peak
         evicts = (tried or plan.now.evicts) and OFFLOAD in self.placements
         self._limiter.begin(plan.owns, self._places.options if evicts else None)
         self._most, self._peak = self._backend.max_memory_allocated(), measuring.peak
@@ -353,6 +359,8 @@ class budget(saved_tensors_hooks):
     def node_begins(self, node: Any) -> None:
         if not self.turned:
             self._walk.turn()
+            if self._following is not None:
+                self._events = self._following.step.forward
         if task.running and task.running[-1] is not self._run:
             self._run = task.running[-1]
             self._run.callbacks.append(self._backward_has_ended)
@@ -370,7 +378,7 @@ class budget(saved_tensors_hooks):
         """What comes now is not planned: optimizers, evaluations."""
         self._run = None
         if self._following is not None:
-            self._look()
+            self._look(self._events - 1)
 
     # ------------------------------------------------------------------ saved tensors
 
@@ -470,7 +478,7 @@ class budget(saved_tensors_hooks):
             measuring.close()
         elif first is not None:
             if not turned:
-                self._look()
+                self._look(self._events - 1)
             self._backend.raise_peak_memory_stats(max(self._most, self._peak))
         if self._tracing:
             tracemalloc.stop()

@@ -94,6 +94,8 @@ class Tuning:
             self.most = seen.peak - seen.beyond
             if fits and self.plan.forecast.out_bytes:
                 return  # the next one shows how long it takes
+        if fits and seen.beyond < -(limit >> 7):
+            return  # a step that began with so much less does not show that the course's own fit
         self.tried.append(
             TriedPlan(self.plan, self.limit, seen.peak, seen.evicted, seen.milliseconds, self.most)
         )
@@ -116,7 +118,7 @@ class Tuning:
             return
         events = []
         for event, peak, expected in zip(self.step.events, seen.peaks, forecast.tolist()):
-            error = peak - seen.beyond - expected
+            error = peak - seen.beyond - expected if peak else 0  # of an event that was not seen
             base = event.base + (error if falls else max(error, 0))
             events.append(replace(event, base=max(0, base)))
         self.step = replace(self.step, events=tuple(events))

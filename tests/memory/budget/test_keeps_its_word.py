@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import cugrad as torch
 from cugrad import backends, memory
 from cugrad.backends import simulated
 from cugrad.backends.simulated.machine import POLICIES
@@ -94,3 +95,53 @@ def test_no_step_exceeds_its_limit(way: str, case: int) -> None:
     measured = [each for each in told if "the first step of its kind" in each]
     assert len(measured) == len(told), told
     assert sum(peak > limit for peak in peaks) <= len(measured), (peaks, limit)
+
+
+def test_where_no_plan_fits_that_is_an_error_at_last() -> None:
+    """Every second step adds to gradients, which takes more than is allowed whatever is placed
+    where. That the others fit does not show that these do.
+    """
+    x = torch.rand(4, 64, device="simulated")
+    net = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(4)]).to("simulated")
+    backend: Any = backends.get("simulated")
+    gc.collect()
+    for p in net.parameters():
+        p.grad = torch.zeros_like(p)
+    grown = torch.zeros(32 << 10, device="simulated")  # after the first step, as of an optimizer
+    limit = backend.memory_allocated() + (8 << 10)  # a gradient that is to be added takes 16 KiB
+    del grown
+    with pytest.warns(UserWarning, match="over its limit"), pytest.raises(memory.BudgetError):
+        for k in range(12):
+            if k % 2 == 0:
+                net.zero_grad()
+            grown = torch.zeros(32 << 10 if k else 1, device="simulated")
+            with memory.budget(limit, device="simulated"):
+                net(x).square().mean().backward()
+        del grown
+
+
+def test_events_are_those_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where ops that make no value, as views, are more or fewer than in the first step."""
+    known: list[bool] = []
+    event = budgeting.budget._event_begins
+
+    def seen(self: Any, name: str) -> None:
+        event(self, name)
+        plan = self._following
+        if plan is not None:
+            events, number = plan.step.events, self._events - 1
+            known.append(number < len(events) and events[number].name == name)
+
+    monkeypatch.setattr(budgeting.budget, "_event_begins", seen)
+    w = torch.rand(64, 64, device="simulated", requires_grad=True)
+    x = torch.rand(32, 64, device="simulated")
+    for views in (2, 0, 3):
+        with memory.budget("1MB", device="simulated"):
+            part = x
+            for _ in range(views):
+                part = part.view(32, 64)
+            h = (part @ w).tanh()
+            for _ in range(views):
+                part = part.view(32, 64)
+            (h @ w).exp().mean().backward()
+    assert len(known) > 10 and known.count(False) <= 3 + 1
