@@ -1,4 +1,4 @@
-"""Who can give memory back when a device is full."""
+"""Who can give memory back: when a device is full, or before what is in use is counted."""
 
 from __future__ import annotations
 

@@ -234,6 +234,7 @@ class CupyBackend:
 
     def memory_allocated(self) -> int:
         """Bytes of arrays alive on the current device, rounded up to CuPy's blocks of 512."""
+        memory.settlers.ask()
         return pools.bytes_allocated()
 
     def max_memory_allocated(self) -> int:
@@ -269,6 +270,7 @@ class CupyBackend:
 
     def empty_cache(self) -> None:
         """Gives unused blocks back to the driver; waits for the device."""
+        memory.settlers.ask()
         pools.give_up_free_blocks()
 
     def memory_statistics(self) -> dict[str, Any]:
@@ -276,6 +278,7 @@ class CupyBackend:
         is watched from the first call on.
         """
         memory.watch()
+        memory.settlers.ask()
         return pools.statistics(self.current_device())
 
     def reset_statistics(self) -> None:
@@ -297,6 +300,10 @@ class CupyBackend:
     def on_out_of_memory(self, reclaim: Callable[[], bool]) -> None:
         """Calls `reclaim` when an allocation fails, which is tried again if that answers true."""
         memory.retry_after(reclaim)
+
+    def on_count(self, settle: Callable[[], bool]) -> None:
+        """Calls `settle` before memory in use is counted."""
+        memory.settlers.add(settle)
 
     def made_room(self, error: Exception) -> bool:
         """Whether an error said that the device is full, and there is more room now; see memory."""

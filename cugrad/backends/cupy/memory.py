@@ -73,7 +73,7 @@ class PeakMeter:
         return metered
 
 
-_reclaimers = Reclaimers()
+_reclaimers, settlers = Reclaimers(), Reclaimers()
 
 
 def retry_after(reclaim: Callable[[], bool]) -> None:

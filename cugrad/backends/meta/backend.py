@@ -124,6 +124,9 @@ class MetaBackend:
     def on_out_of_memory(self, reclaim: Any) -> None:
         """It is never full."""
 
+    def on_count(self, settle: Any) -> None:
+        """There is nothing to count."""
+
     def made_room(self, error: Exception) -> bool:
         return False
 

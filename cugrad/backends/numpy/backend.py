@@ -475,6 +475,9 @@ class NumpyBackend:
     def on_out_of_memory(self, reclaim: Callable[[], bool]) -> None:
         """The host's memory has no moment in which it is full and more could be made free."""
 
+    def on_count(self, settle: Callable[[], bool]) -> None:
+        """Nothing that is counted here is let go of late."""
+
     def made_room(self, error: Exception) -> bool:
         return False
 

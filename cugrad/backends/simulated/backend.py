@@ -202,6 +202,7 @@ class SimulatedBackend:
 
     def memory_allocated(self) -> int:
         """Bytes of arrays alive, rounded up to blocks of 512."""
+        self.machine.settlers.ask()
         with self.machine.lock:
             self.machine.pool.collect()
             return self.machine.pool.used
@@ -232,6 +233,7 @@ class SimulatedBackend:
 
     def memory_statistics(self) -> dict[str, Any]:
         """PyTorch's nested statistics; see CupyBackend."""
+        self.machine.settlers.ask()
         with self.machine.lock:
             pool = self.machine.pool
             return statistics_of(pool.watch(), pool.segments(), pool.reserved)
@@ -258,6 +260,10 @@ class SimulatedBackend:
         true.
         """
         self.machine.reclaimers.add(reclaim)
+
+    def on_count(self, settle: Callable[[], bool]) -> None:
+        """Calls `settle` before memory in use is counted."""
+        self.machine.settlers.add(settle)
 
     def limit_memory(self, nbytes: int) -> None:
         self.machine.limit = nbytes

@@ -47,7 +47,7 @@ class Machine:
         self.random = random.Random(int(os.environ.get("CUGRAD_SIMULATE_SEED", "0")))
         self.freed_pinned: deque[Shadow] = deque()
         self.pinned_numbers = itertools.count(1)
-        self.reclaimers = Reclaimers()
+        self.reclaimers, self.settlers = Reclaimers(), Reclaimers()
         self.fused: list[float] | None = None  # flops of kernels that are charged as one
         self._here = _Current()
         self.reset()

@@ -73,7 +73,7 @@ class CopyEngine(StateSpans):
         faster for it; here that memory comes back.
         """
         before = self._thread.current
-        self.out.abandon()
+        self._abandon()
         if before is not None:
             self._plans.remember(before, ("all", before.key, before.signature))
         session = self._thread.current = Session(options.key, before)
@@ -188,8 +188,40 @@ class CopyEngine(StateSpans):
     @whole
     def _backward_has_ended(self) -> None:
         """Frees what is no longer wanted, since there may be no next step that would."""
-        self.out.abandon()
+        self._abandon()
         self.release_finished()
+
+    def _abandon(self) -> None:
+        self.ledger.orphans = self.states.orphans = False
+        self.out.abandon()
+
+    def settle(self) -> bool:
+        """Frees what graphs and models have let go of that are gone: destructors, which may run
+        anywhere, only note it. Whether there was something; not while an engine is at work.
+
+        In backward what is leaving is not waited for: the end of that does so.
+        """
+        late = self.ledger, self.states
+        orphans = not task.running and any(each.orphans for each in late)
+        if not (orphans or any(each.dropped for each in late) or self.out.staging.reading):
+            return False
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if self._busy or self.backend.current_stream().is_capturing():
+                return False
+            self._settled(orphans)
+            return True
+        finally:
+            self._lock.release()
+
+    @whole
+    def _settled(self, orphans: bool) -> None:
+        if orphans:
+            self._abandon()
+        self.ledger.bury()
+        self.states.bury()
+        self.out.staging.has_come()
 
     @whole
     def drain(self) -> None:
@@ -331,5 +363,6 @@ def engine_of(backend: Backend, index: int | None) -> CopyEngine:
             if engine is None:
                 engine = CopyEngine(backend, index)
                 backend.on_out_of_memory(engine.reclaim)
+                backend.on_count(engine.settle)
                 _engines[key] = engine
     return engine

@@ -21,15 +21,16 @@ class Ledger:
     them, those brought back and not yet asked for. `coming` has the bytes that come back, by the
     event of their arrival, until who reads them waits for that: the graph alone does not hold them,
     of which the garbage collector may finalize any part first. `dropped` has what spans held that
-    are gone.
+    are gone; `orphans` says whether one of them was leaving.
     """
 
-    __slots__ = ("away", "ahead", "coming", "dropped", "slab")
+    __slots__ = ("away", "ahead", "coming", "dropped", "orphans", "slab")
 
     def __init__(self, slab: PinnedSlab) -> None:
         self.away = self.ahead = 0
         self.coming: dict[Any, Any] = {}
         self.dropped: deque[tuple[int, int, Any, Any]] = deque()
+        self.orphans = False
         self.slab = slab
 
     def mend(self, spans: list[Span]) -> None:

@@ -391,7 +391,7 @@ class Span:
                 if self.ahead or self.away or arrived is not None:
                     ledger.dropped.append((self.ahead, self.away, arrived, self.stream))
             if type(place) is Leaving:
-                place = place.to
+                place, ledger.orphans = place.to, True
             if type(place) is OnHost:
                 if place.pieces is None:
                     ledger.slab.give_back(place.block, place.last_use)

@@ -15,6 +15,7 @@ from ...device import device as Device
 from ...tensor import UNCOUNTED, Tensor, make
 from ..geometry import array_at, memory_of, root_of, span_of
 from ..offloading.engine import CopyEngine
+from ..offloading.span import nothing
 from .placed import FIELD, HOMES, alias_of, arm, disarm, settle
 from .roots import is_alone, lies_in, lies_nowhere
 
@@ -125,7 +126,10 @@ class Home:
             del HOMES[self.key]
         self._is_not_here()
         self._escapes()
-        self.window.lost.append(self)
+        # else a home would hold itself, by this method, and its window, which holds it, too: they
+        # would be there, with what was sent, until the collector comes once more
+        window, self.window, self.ref = self.window, self.window.nowhere, nothing
+        window.lost.append(self)
 
     def _escapes(self) -> None:
         """Its memory may go back to a lane at any time."""

@@ -27,7 +27,12 @@ class Window:
     More are there only while others have them: an op that runs, a view, a graph. The order in which
     they are used is that of the step before, and from it follows which come ahead of need, and
     which have to leave: those that are needed last.
+
+    Homes hold their window, and when the last of their tensors is gone it goes with all that was
+    sent. What a window notes of a home may last longer than its tensor: that is then `nowhere`.
     """
+
+    nowhere: Window  # that of homes whose tensors are gone
 
     def __init__(self, name: str, limit: int | None, options: OffloadOptions) -> None:
         self.name, self.limit, self.options = name, limit, options
@@ -369,3 +374,6 @@ class Window:
             return count > 0
         finally:
             self.lock.release()
+
+
+Window.nowhere = Window("nowhere", None, OffloadOptions())
