@@ -369,7 +369,7 @@ def _faults_of_name(
     names: list[str], where: str, call: ast.Call | None, namespace: type
 ) -> list[str]:
     try:
-        if names[0] in vars(namespace) and not names[1:]:  # xp.linalg.inv is cupy.linalg.inv
+        if hasattr(namespace, names[0]) and not names[1:]:  # xp.linalg.inv is cupy.linalg.inv
             found = getattr(namespace, names[0])
         else:
             root = "cupyx.scipy" if names[0] == "special" else "cupy"
