@@ -327,8 +327,9 @@ def measured_error(xp: Any, array: Array, codec: Codec) -> CodecError:
 
     The host waits for the answer.
 
-    >>> import numpy as np
-    >>> measured_error(np, np.array([1.0, 1 / 3], np.float32), codec_of("bf16"))
+    >>> from cugrad.backends import get
+    >>> xp = get("cpu").xp
+    >>> measured_error(xp, xp.asarray([1.0, 1 / 3], "float32"), codec_of("bf16"))
     CodecError(largest=0.000651..., relative=0.000617...)
     """
     back = codec.decode(xp, codec.encode(xp, array), array.dtype, array.shape)

@@ -332,9 +332,17 @@ class Span:
         """The bytes begin in host memory, and the device has never had them."""
         self.place, self.root = to, nothing
 
-    def renew(self) -> None:
-        """The host has changed the bytes where they are: that is their version from now on."""
+    def renew(self, counter: list[int] | None = None) -> None:
+        """The host has changed the bytes where they are: that is their version from now on, as this
+        counter counts them.
+        """
+        if counter is not None:
+            self.counter = counter
         self.version = self.counter[0]
+
+    def stand(self) -> None:
+        """The bytes keep their version, whatever becomes of the tensor."""
+        self.counter = [self.version]
 
     def drop(self) -> None:
         """Lets go of bytes that were brought back, or held. They are where they came from."""

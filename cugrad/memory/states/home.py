@@ -124,10 +124,10 @@ class Home:
         """The tensor is gone. The garbage collector may call this anywhere."""
         if HOMES.get(self.key) is self:
             del HOMES[self.key]
-        self._is_not_here()
+        lies_nowhere(self)
         self._escapes()
-        # else a home would hold itself, by this method, and its window, which holds it, too: they
-        # would be there, with what was sent, until the collector comes once more
+        # else it would hold itself, by this method, and its window, which holds it: all that was
+        # sent would be there until the collector came once more
         window, self.window, self.ref = self.window, self.window.nowhere, nothing
         window.lost.append(self)
 
@@ -140,9 +140,6 @@ class Home:
     def _is_here(self, array: Any) -> None:
         lies_nowhere(self)
         self.root = lies_in(self, array)
-
-    def _is_not_here(self) -> None:
-        lies_nowhere(self)
 
     @property
     def array(self) -> Any:
@@ -221,7 +218,7 @@ class Home:
         self.pending = []
         if not same and self._has_aliases():
             self._settle_aliases(tensor._array)
-        self._is_not_here()
+        lies_nowhere(self)
         if not same:
             self._escapes()
         FIELD.__set__(tensor, array)
@@ -293,12 +290,12 @@ class Home:
             return
         counter, span = tensor.counter, self.span
         if span.counter is counter:  # its bytes are what they were: it keeps that version
-            span.counter = [span.version]
+            span.stand()
         self.pending = [*self.pending, change]
         counter[0] += 1
         self.version = counter[0]
         if array is not None:  # what is here need not be sent for that
-            self._is_not_here()
+            lies_nowhere(self)
             change(make(array))
             self._is_here(array)
 
@@ -318,7 +315,7 @@ class Home:
     def spend(self, why: str) -> None:
         """Lets go of the elements, for good."""
         self.window.has_gone(self)
-        self._is_not_here()
+        lies_nowhere(self)
         self._escapes()
         FIELD.__set__(self.ref(), None)
         self.gone, self.span, self.pending, self.told = why, None, [], {}
@@ -336,8 +333,7 @@ class Home:
         while self.pending:
             self.pending[0](make(FIELD.__get__(tensor)))
             self.pending = self.pending[1:]
-        self.span.counter = tensor.counter
-        self.span.renew()
+        self.span.renew(tensor.counter)
 
     def tell(self, name: Any, compute: Callable[[Tensor], Tensor]) -> Tensor:
         """What `compute` makes of the tensor, computed once for each version of it."""
@@ -404,7 +400,7 @@ class Home:
             self.engine.drop_state(self.span, is_read)
         FIELD.__set__(self.ref(), None)
         self.lane, self.is_outdated = None, False
-        self._is_not_here()
+        lies_nowhere(self)
         return True
 
     def revert(self, span: Any, pending: list[Change]) -> None:
@@ -437,7 +433,7 @@ class Home:
     def _leave_window(self, tensor: Tensor) -> None:
         self.window.has_gone(self)
         self.window.members.pop(self, None)
-        self._is_not_here()
+        lies_nowhere(self)
         self._escapes()
         disarm(tensor)
 
