@@ -258,17 +258,13 @@ class budget(saved_tensors_hooks):
                 self._limiter.tighten()
                 measuring.resume(before)
             measuring.enter(name)
-        elif plan is not None:
-            if self._peaks is not None:
-                self._look(number - 1)
-                if plan.now.is_cold:
-                    self._limiter.tighten()
-                self._backend.reset_peak_memory_stats()
-            events = plan.step.events
-            known = number < len(events) and events[number].name == name
-            self._limiter.event(number if known else -1)
-        else:  # it has gone on otherwise than the one that it began like
-            self._limiter.event(-1)
+            return
+        if plan is not None and self._peaks is not None:
+            self._look(number - 1)
+            if plan.now.is_cold:
+                self._limiter.tighten()
+            self._backend.reset_peak_memory_stats()
+        self._limiter.event(number if plan is not None and plan.has_event(number, name) else -1)
 
     def _look(self, number: int) -> None:
         """Takes the peak since the last look: of the last event, and of the step."""

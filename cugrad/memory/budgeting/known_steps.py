@@ -218,6 +218,10 @@ class SeenStep:
             number < len(self.sizes) and self.sizes[number] == nbytes and self.names[number] == name
         )
 
+    def has_event(self, number: int, name: str) -> bool:
+        """Whether an op or a node of this name is that event of the step."""
+        return number < len(self.step.events) and self.step.events[number].name == name
+
     def fitting(self, limit: int, before: int) -> list[Tuning]:
         """The courses that a step may follow which begins with so many bytes in use."""
         return [course for course in self.courses if course.follows(before - self.before, limit)]

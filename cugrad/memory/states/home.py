@@ -308,8 +308,7 @@ class Home:
         """The tensor, which is away, was changed there: a span has the new bytes."""
         counter = self.ref().counter
         counter[0] += 1
-        span.counter = counter
-        span.renew()
+        span.renew(counter)
         self.span, self.is_changed, self.pending, self.told = span, False, [], {}
 
     def spend(self, why: str) -> None:
