@@ -84,6 +84,18 @@ def test_tensor_copies_and_as_tensor_shares() -> None:
         assert array[1] == 7
 
 
+def test_tensors_in_lists_keep_their_dtype_and_stand_beside_numbers(lib: Any) -> None:
+    small, wide = lib.tensor(1, dtype=lib.int8), lib.tensor(2.0, dtype=lib.float64)
+    for data, dtype in (
+        ([wide], "float64"), ([small], "int8"), ([small, 2], "int64"), ((small, 2.5), "float32"),
+        ([[wide, 1], [True, small]], "float64"), ([small, wide], "float64"),
+    ):  # fmt: skip
+        made = lib.tensor(data)
+        assert made.dtype is getattr(lib, dtype)
+        assert made.dtype is lib.tensor(data, dtype=made.dtype).dtype
+    assert lib.ones(1).new_tensor((small, 0)).tolist() == [1.0, 0.0]
+
+
 def test_a_tensor_from_a_tensor_is_a_copy_without_history(lib: Any) -> None:
     x = lib.ones(2, requires_grad=True)
     if lib is cugrad:  # PyTorch warns, and asks for clone().detach()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from numbers import Number
 from typing import Any
 
@@ -17,7 +18,10 @@ __all__ = ["cast", "check_range", "host_array"]
 def host_array(data: Any, exact: bool = False) -> np.ndarray[Any, Any]:
     """Nested lists, numbers or tensors as a NumPy array, in PyTorch's default dtypes or `exact`."""
     if isinstance(data, (list, tuple)) and _holds_tensor(data):
-        data = _to_lists(data)
+        kinds: set[dtypes.dtype] = set()
+        data = _to_lists(data, kinds)
+        if not exact and kinds:  # tensors keep their dtype, numbers beside them have the usual one
+            return cast(np.asarray(data), reduce(dtypes.promote_types, kinds).numpy)
     try:
         array = np.asarray(data)
     except ValueError as error:
@@ -74,7 +78,12 @@ def _holds_tensor(data: Any) -> bool:
     return isinstance(data, Tensor)
 
 
-def _to_lists(data: Any) -> Any:
+def _to_lists(data: Any, kinds: set[dtypes.dtype]) -> Any:
+    """Nested lists of numbers; adds the dtypes of what is in them to `kinds`."""
     if isinstance(data, Tensor):
+        kinds.add(data.dtype)
         return backend_of(data._array).to_host(data._array).tolist()
-    return [_to_lists(item) for item in data]
+    if isinstance(data, (list, tuple)):
+        return [_to_lists(item, kinds) for item in data]
+    kinds.add(dtypes.of(host_array(data).dtype))
+    return data

@@ -5,7 +5,8 @@ from __future__ import annotations
 from ... import dtypes
 from ...autograd.autocast import autocasts
 from ...autograd.recording.record import recorded
-from ...functions.calls.arguments import of_one_dtype, of_reals
+from ...dtypes import type_name
+from ...functions.calls.arguments import of_reals
 from ...functions.indexing.bounds import is_looked_at
 from ...tensor import Tensor
 from .loss import settled
@@ -20,8 +21,8 @@ def _check_target(input: Tensor, target: Tensor, weight: Tensor | None) -> int:
         raise RuntimeError("nll_loss: got a 0-d input, want (C,) or (N, C, ...)")
     if target.dtype not in (dtypes.int64, dtypes.uint8):
         raise RuntimeError(
-            f"nll_loss: expected target of dtype {dtypes.int64} but found {target.dtype}; "
-            "class probabilities have the shape of the input and go to cross_entropy"
+            f"expected target dtype to be Long or Byte, but got {type_name(target.dtype)} "
+            "(nll_loss); class probabilities have the shape of the input and go to cross_entropy"
         )
     if len(shape) > 1 and target_shape[:1] != shape[:1]:
         raise ValueError(
@@ -33,6 +34,11 @@ def _check_target(input: Tensor, target: Tensor, weight: Tensor | None) -> int:
             f"Expected target size {list(shape[:1] + shape[2:])}, got {list(target_shape)}"
         )
     classes = shape[_class_dim(input)]
+    if weight is not None and weight.dtype is not input.dtype:
+        raise RuntimeError(
+            f"expected scalar type {type_name(input.dtype)} but found {type_name(weight.dtype)} "
+            "(weight of nll_loss)"
+        )
     if weight is not None and tuple(weight.shape) != (classes,):
         raise RuntimeError(
             f"weight tensor should be defined either for all {classes} classes or no classes "
@@ -67,7 +73,6 @@ def nll_loss(
     reduction = settled(reduction, size_average, reduce)
     classes = _check_target(input, target, weight)
     _check_range(target, classes, ignore_index)
-    of_one_dtype("nll_loss", input, weight=weight)
     return recorded.nll_loss(input, target, weight, reduction, ignore_index)[0]
 
 
@@ -85,11 +90,17 @@ def cross_entropy(
     reduction = settled(reduction, size_average, reduce)
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
-    if target.is_floating_point() and target.shape == input.shape:
+    if target.shape == input.shape:
+        if not target.is_floating_point():
+            raise RuntimeError(
+                "Expected floating point type for target with class probabilities, got "
+                f"{type_name(target.dtype)}"
+            )
+        if ignore_index >= 0:
+            raise RuntimeError("ignore_index is not supported for floating point target")
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     classes = _check_target(input, target, weight)
     _check_range(target, classes, ignore_index)
-    of_one_dtype("cross_entropy", input, weight=weight)
     how = (weight, reduction, ignore_index, label_smoothing)
     return recorded.cross_entropy(input, target, *how)[0]
 

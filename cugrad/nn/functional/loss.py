@@ -149,6 +149,10 @@ def huber_loss(
 ) -> Tensor:
     """d² / 2 where |d| <= delta, else delta (|d| - delta / 2), of d = input - target."""
     check_reduction(reduction)
+    if isinstance(delta, (complex, str)):
+        raise TypeError(
+            f"huber_loss(): argument 'delta' (position 4) must be float, not {type(delta).__name__}"
+        )
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     first, second = _broadcast(input, _numbers(target, input))

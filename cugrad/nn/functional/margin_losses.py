@@ -80,7 +80,9 @@ def multi_margin_loss(
     y = target.reshape(-1)
     if target.dim() > 1 or y.shape[0] != x.shape[0]:
         raise RuntimeError(
-            f"inconsistent target size, expected {x.shape[0]} but got {list(target.shape)}"
+            "multi_margin_loss: target tensor should be 1-D with size equal to the number of input "
+            f"samples (batch size). Expected target size [{x.shape[0]}], but got "
+            f"{list(target.shape)}. Input has shape {list(input.shape)}."
         )
     classes = x.shape[1]
     if weight is not None and weight.shape[0] != classes:

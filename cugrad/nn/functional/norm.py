@@ -50,6 +50,9 @@ def counted_batch_norm(
 ) -> Tensor:  # fmt: skip
     """`batch_norm`, which in training also adds 1 to `batches`, an int64 tensor of no dims."""
     refuse_complex("batch_norm", (input, running_mean, running_var, weight, bias))
+    if eps <= 0 if training else eps < 0:
+        want = "positive during training" if training else "non-negative"
+        raise ValueError(f"batch_norm eps must be {want}, but got {eps}")
     channels = _channels(input, running_mean=running_mean, weight=weight, bias=bias)
     of_one_dtype(
         "batch_norm", input, True,

@@ -149,6 +149,8 @@ class HuberLoss(_Loss):
     """d² / 2 where |d| <= delta, else delta (|d| - delta / 2), of d = input - target."""
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
+        if not isinstance(delta, (float, int)):
+            raise TypeError(f"delta must be a float or int, got: {type(delta)}")
         super().__init__(reduction=reduction)
         self.delta = delta
 

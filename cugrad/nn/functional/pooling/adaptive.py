@@ -188,7 +188,9 @@ def _fractional_max_pool(
     planes = lead if len(lead) == 2 else (1, *lead)
     if samples is None:
         samples = rand(*planes, n, dtype=float32, device=input.device)
-    samples = samples.reshape(*lead, n) if samples.numel() == prod(lead) * n else samples
+    samples = samples.reshape(-1, n)[: prod(lead)].reshape(
+        *lead, n
+    )  # one image: those of the first
     total: Any = 0
     for i, (size, k, out) in enumerate(zip(extents, kernel, outputs)):
         # PyTorch reads the samples of a plane from the last axis in two dims, the first in three

@@ -24,6 +24,11 @@ Shape = tuple[int, ...]
 
 def _check(name: str, n: int, input: Tensor, kernel_size: Ints, stride: Ints | None) -> None:
     """RuntimeError, in PyTorch's words, where dims or settings do not fit n axes."""
+    if n > 1 and input.dim() not in (n + 1, n + 2):
+        raise RuntimeError(
+            f"{name}: non-empty {n + 1}D or {n + 2}D (batch mode) tensor expected for input, but "
+            f"got: {list(input.shape)}"
+        )
     if input.dim() not in (n + 1, n + 2) or 0 in tuple(input.shape[-n - 1 :]):
         raise RuntimeError(
             f"{name}: Expected {n + 1}D or {n + 2}D (batch mode) tensor with optional 0 dim batch "
