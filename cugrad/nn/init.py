@@ -14,9 +14,9 @@ from ..linalg import qr
 from ..runtime.absent import explain
 from ..tensor import Tensor
 
-_GAINS = {
-    **dict.fromkeys(("linear", "conv1d", "conv2d", "conv3d", "sigmoid"), 1.0),
-    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), 1.0),
+_GAINS: dict[str, float] = {
+    **dict.fromkeys(("linear", "conv1d", "conv2d", "conv3d", "sigmoid"), 1),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), 1),
     "tanh": 5.0 / 3,
     "relu": math.sqrt(2.0),
     "selu": 3.0 / 4,
@@ -50,6 +50,9 @@ def calculate_fans(tensor: Tensor) -> tuple[int, int]:
         )
     field = math.prod(tensor.shape[2:])
     return tensor.shape[1] * field, tensor.shape[0] * field
+
+
+_calculate_fan_in_and_fan_out = calculate_fans  # PyTorch's name, which programs import
 
 
 def _fan(tensor: Tensor, mode: str) -> int:

@@ -170,3 +170,25 @@ def test_containers_are_saved(lib: Any) -> None:
     file.seek(0)
     again = lib.load(file, weights_only=False)
     assert lib.equal(again.held["a"], net.held["a"]) and lib.equal(again.b, net.b)
+
+
+def test_containers_refuse_and_order_as_pytorchs(lib: Any) -> None:
+    nn = lib.nn
+    assert list(nn.ParameterDict({"b": lib.ones(1), "a": lib.ones(1)})) == ["a", "b"]
+    assert list(nn.ParameterDict([("b", lib.ones(1)), ("a", lib.ones(1))])) == ["b", "a"]
+    assert list(nn.ModuleDict({"b": nn.ReLU(), "a": nn.ReLU()})) == ["b", "a"]
+    assert "torch.FloatTensor of size 1" in repr(nn.ParameterDict({"a": lib.ones(1)}))
+    assert repr(nn.EmbeddingBag(4, 2, padding_idx=0, sparse=True)) == (
+        "EmbeddingBag(4, 2, mode='mean', padding_idx=0)"
+    )
+    for error, text, call in (
+        (ValueError, "add operator supports only", lambda: nn.Sequential() + 3),
+        (ValueError, "Non-positive multiplication factor 0", lambda: nn.Sequential() * 0),
+        (AssertionError, "module should be of type", lambda: nn.Sequential().insert(0, 3)),
+        (TypeError, "iterable of key/value pairs", lambda: nn.ModuleDict().update(3)),
+        (TypeError, "element #0 should be Iterable", lambda: nn.ModuleDict().update([1])),
+        (ValueError, "has length 3; 2 is required", lambda: nn.ModuleDict().update([(1, 2, 3)])),
+        (TypeError, "torch.FloatTensor", lambda: nn.ReLU().register_parameter("p", lib.ones(1))),
+    ):  # fmt: skip
+        with pytest.raises(error, match=text):
+            call()

@@ -429,3 +429,28 @@ def test_the_seed_decides_the_initial_values() -> None:
 def test_a_padding_mode_that_is_none_says_what_there_are() -> None:
     with pytest.raises(ValueError, match="padding_mode must be one of .*zeros"):
         nn.Conv2d(1, 1, 3, padding_mode="silly")
+
+
+def test_a_pickled_module_of_an_older_version_gets_what_it_lacks(lib: Any) -> None:
+    nn = lib.nn
+    for module, name, value in (
+        (nn.Conv2d(1, 1, 1), "padding_mode", "zeros"), (nn.Softmax(1), "dim", None),
+        (nn.MultiheadAttention(2, 1), "_qkv_same_embed_dim", True), (nn.LSTM(1, 1), "proj_size", 0),
+        (nn.Upsample(2), "recompute_scale_factor", True), (nn.ReLU(), "_forward_pre_hooks", {}),
+    ):  # fmt: skip
+        state = {k: v for k, v in module.__dict__.items() if k != name}
+        again = type(module).__new__(type(module))
+        again.__setstate__(state)
+        assert getattr(again, name) == value and repr(again) == repr(again)
+
+    class Counted(nn.Module):  # type: ignore[misc, name-defined]
+        def __setstate__(self, state: dict[str, Any]) -> None:
+            super().__setstate__(state)
+            self.count = 1
+
+    assert copy.deepcopy(Counted()).count == 1
+
+
+def test_complex_modules_are_told_of(lib: Any) -> None:
+    with pytest.warns(UserWarning, match="Complex modules are a new feature"):
+        assert lib.nn.Linear(1, 1).to(lib.complex64).weight.dtype is lib.complex64

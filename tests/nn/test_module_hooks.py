@@ -303,3 +303,22 @@ def test_older_hooks_say_what_they_miss(lib: Any) -> None:
         layer.register_backward_hook(forgets)
         with pytest.warns(FutureWarning, match=words):
             layer(*args)
+
+
+def test_a_module_keeps_its_hooks_as_they_are(lib: Any) -> None:
+    """Programs look for their own among them, and whole modules in files bring them along."""
+    module, hook = lib.nn.Linear(2, 2), print
+    for register, options in (
+        ("forward_pre_hook", {"with_kwargs": True}), ("forward_pre_hook", {}),
+        ("forward_hook", {"with_kwargs": True, "always_call": True}), ("forward_hook", {}),
+        ("full_backward_pre_hook", {}), ("full_backward_hook", {}),
+    ):  # fmt: skip
+        getattr(module, f"register_{register}")(hook, **options)
+    for name, count in (
+        ("forward_pre", 2), ("forward", 2), ("backward_pre", 1), ("backward", 1)
+    ):  # fmt: skip
+        assert [*getattr(module, f"_{name}_hooks").values()] == [hook] * count
+    first = next(iter(module._forward_hooks))
+    assert [*module._forward_hooks_with_kwargs] == [*module._forward_hooks_always_called] == [first]
+    assert [*module._forward_pre_hooks_with_kwargs] == [next(iter(module._forward_pre_hooks))]
+    assert module._is_full_backward_hook is True and lib.nn.ReLU()._is_full_backward_hook is None

@@ -11,7 +11,7 @@ from ...autograd.ranges import ranged
 from ...autograd.recording.node import HookDict, RemovableHandle
 from ...functions.calls.mistakes import MISTAKES, explained
 from .backward_hooks import BackwardHooks, add_plain_hooks
-from .global_hooks import Hook, added, check_kinds, common, everywhere
+from .global_hooks import Hook, added, common, everywhere, own, refuse_two_kinds
 from .tree import Tree
 
 __all__ = ["Called"]
@@ -29,6 +29,11 @@ class Called(Tree):
         self._forward_hooks = HookDict()
         self._backward_pre_hooks = HookDict()
         self._backward_hooks = HookDict()
+        # by the numbers of their handles: which hooks want what, as PyTorch keeps it
+        self._forward_pre_hooks_with_kwargs: dict[int, bool] = {}
+        self._forward_hooks_with_kwargs: dict[int, bool] = {}
+        self._forward_hooks_always_called: dict[int, bool] = {}
+        self._is_full_backward_hook: bool | None = None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the module's output; every subclass writes its own."""
@@ -54,34 +59,41 @@ class Called(Tree):
     def _call_with_hooks(self, args: Args, kwargs: Kwargs) -> Any:
         result, called, behind = None, set(), None
         try:
-            for hook in [*common("forward_pre"), *self._forward_pre_hooks.values()]:
+            before = own(self._forward_pre_hooks, self._forward_pre_hooks_with_kwargs)
+            for hook in [*common("forward_pre"), *before]:
                 args, kwargs = self._run_pre_hook(hook, args, kwargs)
-            full = [*common("full"), *self._backward_hooks.values()]
-            plain = common("plain")
-            if full or self._backward_pre_hooks or everywhere:
-                plain += [hook for hook in full if hook.kind == "plain"]
-                hooks = [hook.call for hook in full if hook.kind != "plain"]
-                early = [*common("backward_pre"), *self._backward_pre_hooks.values()]
-                if hooks or early:
-                    behind = BackwardHooks(self, hooks, [hook.call for hook in early])
-                    args = behind.around_inputs(args)
+            full = [hook.call for hook in common("full")]
+            plain = [hook.call for hook in common("plain")]
+            if self._backward_hooks:
+                kind = full if self._is_full_backward_hook is not False else plain
+                kind += self._backward_hooks.values()
+            early = [hook.call for hook in common("backward_pre")]
+            early += self._backward_pre_hooks.values()
+            if full or early:
+                behind = BackwardHooks(self, full, early)
+                args = behind.around_inputs(args)
             result = self.forward(*args, **kwargs)
-            for hook in [*common("forward"), *self._forward_hooks.values()]:
-                called.add(id(hook))
+            for hook in [*common("forward"), *self._own_forward_hooks()]:
+                called.add(hook.number)
                 result = self._run_hook(hook, args, kwargs, result)
             result = result if behind is None else behind.around_outputs(result)
             if plain:
-                add_plain_hooks(self, [hook.call for hook in plain], args, result)
+                add_plain_hooks(self, plain, args, result)
             return result
         except Exception:
             self._run_always(called, args, kwargs, result)
             raise
 
+    def _own_forward_hooks(self) -> list[Hook]:
+        return own(
+            self._forward_hooks, self._forward_hooks_with_kwargs, self._forward_hooks_always_called
+        )
+
     def _run_always(self, called: set[int], args: Args, kwargs: Kwargs, result: Any) -> None:
         """The hooks that run although forward, or another hook, has failed."""
-        for hooks, of in ((common("forward"), "global "), (self._forward_hooks.values(), "")):
-            for hook in list(hooks):
-                if not hook.always_call or id(hook) in called:
+        for hooks, of in ((common("forward"), "global "), (self._own_forward_hooks(), "")):
+            for hook in hooks:
+                if not hook.always_call or hook.number in called:
                     continue
                 try:
                     result = self._run_hook(hook, args, kwargs, result)
@@ -124,7 +136,10 @@ class Called(Tree):
         With `with_kwargs` the hook is called as `hook(module, args, kwargs)` and may return
         `(args, kwargs)`. The handle's `remove()` takes the hook out again.
         """
-        return added(self._forward_pre_hooks, Hook(hook, with_kwargs), prepend)
+        handle = added(self._forward_pre_hooks, hook, prepend)
+        if with_kwargs:
+            self._forward_pre_hooks_with_kwargs[handle.id] = True
+        return handle
 
     def register_forward_hook(
         self,
@@ -139,7 +154,12 @@ class Called(Tree):
         With `with_kwargs` the hook is called as `hook(module, args, kwargs, output)`; with
         `always_call` also when forward raised. The handle's `remove()` takes the hook out.
         """
-        return added(self._forward_hooks, Hook(hook, with_kwargs, always_call), prepend)
+        handle = added(self._forward_hooks, hook, prepend)
+        if with_kwargs:
+            self._forward_hooks_with_kwargs[handle.id] = True
+        if always_call:
+            self._forward_hooks_always_called[handle.id] = True
+        return handle
 
     def register_full_backward_pre_hook(
         self, hook: Callable[..., Any], prepend: bool = False
@@ -148,7 +168,7 @@ class Called(Tree):
 
         It gets them as a tuple, with None for what is no tensor; what it returns replaces them.
         """
-        return added(self._backward_pre_hooks, Hook(hook), prepend)
+        return added(self._backward_pre_hooks, hook, prepend)
 
     def register_full_backward_hook(
         self, hook: Callable[..., Any], prepend: bool = False
@@ -168,8 +188,8 @@ class Called(Tree):
         >>> x.grad
         tensor([2., 2.])
         """
-        check_kinds("on a single Module", self._backward_hooks.values(), "full")
-        return added(self._backward_hooks, Hook(hook, kind="full"), prepend)
+        self._set_kind_of_backward_hooks(True)
+        return added(self._backward_hooks, hook, prepend)
 
     def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Deprecated: call `hook(module, grad_input, grad_output)` with what the node that made the
@@ -177,19 +197,10 @@ class Called(Tree):
 
         `register_full_backward_hook` sees those; a module can have hooks of one kind.
         """
-        check_kinds("on a single Module", self._backward_hooks.values(), "plain")
-        return added(self._backward_hooks, Hook(hook, kind="plain"))
+        self._set_kind_of_backward_hooks(False)
+        return added(self._backward_hooks, hook)
 
-    # PyTorch's names for which hooks want what, by the numbers of their handles
-
-    @property
-    def _forward_pre_hooks_with_kwargs(self) -> dict[int, bool]:
-        return {key: True for key, h in self._forward_pre_hooks.items() if h.with_kwargs}
-
-    @property
-    def _forward_hooks_with_kwargs(self) -> dict[int, bool]:
-        return {key: True for key, h in self._forward_hooks.items() if h.with_kwargs}
-
-    @property
-    def _forward_hooks_always_called(self) -> dict[int, bool]:
-        return {key: True for key, h in self._forward_hooks.items() if h.always_call}
+    def _set_kind_of_backward_hooks(self, full: bool) -> None:
+        if self._is_full_backward_hook is (not full):
+            refuse_two_kinds("on a single Module")
+        self._is_full_backward_hook = full

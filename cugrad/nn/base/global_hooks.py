@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, NoReturn
 
 from ...autograd.recording.node import HookDict, RemovableHandle
 
 __all__ = [
-    "Hook", "added", "check_kinds", "common", "everywhere", "register_module_backward_hook",
+    "Hook", "added", "common", "everywhere", "own", "refuse_two_kinds",
+    "register_module_backward_hook",
     "register_module_buffer_registration_hook", "register_module_forward_hook",
     "register_module_forward_pre_hook", "register_module_full_backward_hook",
     "register_module_full_backward_pre_hook", "register_module_module_registration_hook",
@@ -17,12 +18,16 @@ __all__ = [
 
 
 class Hook(NamedTuple):
-    """A hook of a module, or of all of them, and how it wants to be called."""
+    """A hook of a module, or of all of them, and how it wants to be called.
+
+    A module keeps its own by the numbers of their handles, and beside them what they want.
+    """
 
     call: Callable[..., Any]
     with_kwargs: bool = False
     always_call: bool = False
-    kind: str = ""  # of those for all modules; "plain" for a module's that are not full
+    kind: str = ""  # of those for all modules
+    number: int = 0  # of its handle
 
 
 everywhere = HookDict()  # one for all kinds: a module that is called looks here first
@@ -41,19 +46,30 @@ def registered(kind: str, module: Any, name: str, value: Any) -> Any:
     return value
 
 
-def check_kinds(where: str, hooks: Any, kind: str) -> None:
-    """RuntimeError where a hook of gradients would join hooks of the other kind."""
-    if any(hook.kind != kind for hook in hooks):
-        raise RuntimeError(
-            "Cannot use both regular backward hooks and full backward hooks "
-            f"{where}. Please use only one of them."
-        )
+def own(
+    hooks: Mapping[int, Callable[..., Any]], with_kwargs: Mapping[int, bool],
+    always_call: Mapping[int, bool] | None = None,
+) -> list[Hook]:  # fmt: skip
+    """A module's own hooks of one kind."""
+    always = always_call or {}
+    return [
+        Hook(call, key in with_kwargs, key in always, number=key)
+        for key, call in list(hooks.items())
+    ]
 
 
-def added(hooks: HookDict, hook: Hook, prepend: bool = False) -> RemovableHandle:
+def refuse_two_kinds(where: str) -> NoReturn:
+    """A hook of gradients would join hooks of the other kind."""
+    raise RuntimeError(
+        "Cannot use both regular backward hooks and full backward hooks "
+        f"{where}. Please use only one of them."
+    )
+
+
+def added(hooks: HookDict, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
     """Puts a hook behind those that are there, or before them."""
-    if not callable(hook.call):
-        raise TypeError(f"a hook must be callable, got {type(hook.call).__name__}")
+    if not callable(hook):
+        raise TypeError(f"a hook must be callable, got {type(hook).__name__}")
     handle = RemovableHandle(hooks)
     behind = dict(hooks) if prepend else {}
     for key in behind:
@@ -63,8 +79,12 @@ def added(hooks: HookDict, hook: Hook, prepend: bool = False) -> RemovableHandle
     return handle
 
 
-def _add(kind: str, hook: Callable[..., Any]) -> RemovableHandle:
-    return added(everywhere, Hook(hook, kind=kind))
+def _add(
+    kind: str, hook: Callable[..., Any], with_kwargs: bool = False, always_call: bool = False
+) -> RemovableHandle:
+    handle = added(everywhere, hook)
+    everywhere[handle.id] = Hook(hook, with_kwargs, always_call, kind, handle.id)
+    return handle
 
 
 def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
@@ -106,12 +126,13 @@ def register_module_forward_hook(
     >>> names
     ['Identity', 'ReLU', 'Sequential']
     """
-    return added(everywhere, Hook(hook, with_kwargs, always_call, "forward"))
+    return _add("forward", hook, with_kwargs, always_call)
 
 
 def register_module_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Deprecated: `Module.register_backward_hook` of every module."""
-    check_kinds("as a global Module hook", common("full"), "plain")
+    if common("full"):
+        refuse_two_kinds("as a global Module hook")
     return _add("plain", hook)
 
 
@@ -122,5 +143,6 @@ def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> Removabl
 
 def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """`Module.register_full_backward_hook` of every module, before its own hooks."""
-    check_kinds("as a global Module hook", common("plain"), "full")
+    if common("plain"):
+        refuse_two_kinds("as a global Module hook")
     return _add("full", hook)

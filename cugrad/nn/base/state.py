@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EXTRA = "_extra_state"  # the key of what a module saves beside tensors
 
 
-class IncompatibleKeys(NamedTuple):
+class _IncompatibleKeys(NamedTuple):
     """What load_state_dict could not match, by key."""
 
     missing_keys: list[str]
@@ -118,7 +118,7 @@ def _overrides(module: Module, name: str) -> bool:
 
 def load(
     module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bool
-) -> IncompatibleKeys:
+) -> _IncompatibleKeys:
     """Copy `state_dict` into `module` and all below it; raise with everything that is wrong."""
     if not isinstance(state_dict, Mapping):
         raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
@@ -138,7 +138,7 @@ def load(
             if child is not None:
                 visit(child, f"{prefix}{name}.", entries)
         for hook in list(part._load_state_dict_post_hooks.values()):
-            if hook(part, IncompatibleKeys(missing, unexpected)) is not None:
+            if hook(part, _IncompatibleKeys(missing, unexpected)) is not None:
                 raise AssertionError(
                     "Hooks registered with ``register_load_state_dict_post_hook`` are not expected "
                     "to return new values, if incompatible_keys need to be modified, it should be "
@@ -156,7 +156,7 @@ def load(
                 type(module).__name__, "\n\t".join(errors)
             )
         )
-    return IncompatibleKeys(missing, unexpected)
+    return _IncompatibleKeys(missing, unexpected)
 
 
 def _quoted(keys: list[str]) -> str:

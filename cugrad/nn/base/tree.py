@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
+from ...functions.interop.legacy import typename
 from ...runtime.absent import because
 from ...tensor import Tensor
 from ..parameter import Buffer, Parameter
 from .global_hooks import registered
 
 Self = TypeVar("Self", bound="Tree")
-
-
-def typename(value: object) -> str:
-    """The dotted name of a value's class, as error messages spell it."""
-    cls = type(value)
-    module = "" if cls.__module__ in ("builtins", "__main__") else cls.__module__ + "."
-    return module + cls.__qualname__
 
 
 class Tree:
@@ -58,7 +52,7 @@ class Tree:
             self._modules[name] = registered("module", self, name, None)
         elif name in own.get("_buffers", ()):
             if value is not None and not isinstance(value, Tensor):
-                self._reject(value, "buffer", name, "Tensor, torch.nn.Buffer")
+                self._reject(value, "buffer", name, "nn.Buffer, torch.Tensor")
             self._buffers[name] = registered("buffer", self, name, value)
         elif isinstance(value, Tensor) and isinstance(value, Buffer):
             if "_buffers" not in own:

@@ -368,6 +368,8 @@ class GLU(Module):
 class _Softmax(Module):
     """Settings of the softmax family."""
 
+    _of_older_files = {"dim": None}
+
     def __init__(self, dim: int | None = None) -> None:
         super().__init__()
         self.dim = dim

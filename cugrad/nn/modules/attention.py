@@ -41,6 +41,8 @@ class MultiheadAttention(Module):
 
     __module__ = "cugrad.nn.modules.activation"  # PyTorch's path, by which pickle finds it
 
+    _of_older_files = {"_qkv_same_embed_dim": True}
+
     def __init__(
         self,
         embed_dim: int,

@@ -5,10 +5,13 @@ from __future__ import annotations
 import operator
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any, TypeVar, overload
 
+from ...functions.interop.legacy import typename
 from ...tensor import Tensor
+from ..base.pairs import pairs_of
 from ..parameter import Parameter
 from .module import Module, indent
 
@@ -83,7 +86,7 @@ class _Numbered(Module):
         if not -len(self) <= index <= len(self):
             raise IndexError(f"Index out of range: {index}")
         if not isinstance(module, Module):
-            raise TypeError(f"{type(module).__name__} is not a Module subclass")
+            raise AssertionError(f"module should be of type: {Module}")
         modules = list(self)
         modules.insert(index, module)
         self._number(modules)
@@ -125,14 +128,10 @@ class Sequential(_Numbered):
         return input
 
     def __add__(self, other: Sequential) -> Sequential:
-        if not isinstance(other, Sequential):
-            return NotImplemented
-        return Sequential(*self, *other)
+        return Sequential(*self, *_another(other))
 
     def __iadd__(self, other: Sequential) -> Sequential:
-        if not isinstance(other, Sequential):
-            return NotImplemented
-        return self.extend(other)
+        return self.extend(_another(other))
 
     def __mul__(self, other: int) -> Sequential:
         return Sequential(*(list(self) * _times(other)))
@@ -143,11 +142,19 @@ class Sequential(_Numbered):
         return self.extend(list(self) * (_times(other) - 1))
 
 
+def _another(other: Any) -> Sequential:
+    if not isinstance(other, Sequential):
+        raise ValueError(
+            f"add operator supports only objects of Sequential class, but {type(other)} is given."
+        )
+    return other
+
+
 def _times(other: Any) -> int:
     if not isinstance(other, int):
-        raise TypeError(f"unsupported operand type(s) for *: Sequential and {type(other)}")
+        raise TypeError(f"unsupported operand type(s) for *: {Sequential} and {type(other)}")
     if other <= 0:
-        raise ValueError(f"Non-positive multiplication factor {other} for Sequential")
+        raise ValueError(f"Non-positive multiplication factor {other} for {Sequential}")
     return other
 
 
@@ -247,7 +254,7 @@ class ModuleDict(Module):
 
     def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
         """Add every (name, module) of a mapping or of an iterable of pairs."""
-        for name, module in dict(modules).items():
+        for name, module in pairs_of("ModuleDict", modules):
             self[name] = module
 
 
@@ -256,13 +263,15 @@ def _held(value: Any) -> Any:
     return Parameter(value) if isinstance(value, Tensor) and type(value) is Tensor else value
 
 
-def _described(value: Any) -> str:
+def _described(value: Any, kind_of: Callable[[Any], Any] = attrgetter("dtype")) -> str:
+    if isinstance(value, (ParameterList, ParameterDict)):
+        return repr(value)
     if not isinstance(value, Tensor):
         return f"Object of type: {type(value).__name__}"
     kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
     where = f" ({value.device})" if value.device.type != "cpu" else ""
     size = "x".join([str(n) for n in value.shape])
-    return f"{kind} containing: [{value.dtype} of size {size}{where}]"
+    return f"{kind} containing: [{kind_of(value)} of size {size}{where}]"
 
 
 class ParameterList(Module):
@@ -441,17 +450,14 @@ class ParameterDict(Module):
 
     def update(self, parameters: Any) -> None:
         """Add every (key, value) of a mapping or of an iterable of pairs."""
-        if not isinstance(parameters, Iterable):
-            raise TypeError(
-                "ParametersDict.update should be called with an iterable of key/value pairs, but "
-                f"got {type(parameters).__name__}"
-            )
-        pairs = parameters.items() if isinstance(parameters, (Mapping, ParameterDict)) else None
-        for key, value in parameters if pairs is None else pairs:
+        pairs = pairs_of("ParameterDict", parameters)
+        if isinstance(parameters, Mapping) and not isinstance(parameters, OrderedDict):
+            pairs = sorted(pairs)  # as PyTorch does, from before dicts were in order
+        for key, value in pairs:
             self[key] = value
 
     def __repr__(self) -> str:
-        lines = [f"\n    ({key}): {_described(value)}" for key, value in self.items()]
+        lines = [f"\n    ({key}): {_described(value, typename)}" for key, value in self.items()]
         return f"{self._get_name()}({''.join(lines)}{chr(10) if lines else ''})"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -30,6 +30,8 @@ class _ConvNd(OverDims, Module):
 
     transposed = False
 
+    _of_older_files = {"padding_mode": "zeros"}
+
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Ints, stride: Ints,
         padding: Ints | str, output_padding: Ints, dilation: Ints, groups: int, bias: bool,

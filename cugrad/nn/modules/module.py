@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -35,7 +36,7 @@ __all__ = [
 ]  # fmt: skip
 
 Self = TypeVar("Self", bound="Module")
-_IncompatibleKeys = state.IncompatibleKeys
+_IncompatibleKeys = state._IncompatibleKeys
 _EXTRA_STATE_KEY_SUFFIX = "_extra_state"
 NONE: Mapping[int, Any] = MappingProxyType({})
 
@@ -117,6 +118,17 @@ class Module(Called):
                 parameter.grad.requires_grad_(False)
             parameter.grad.zero_()
 
+    _of_older_files: Mapping[str, Any] = MappingProxyType({})  # what whole modules in them lack
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Takes the attributes of a module that was pickled, perhaps by an older version."""
+        own = self.__dict__
+        own.update(state)
+        blank = object.__new__(Module)
+        Module.__init__(blank)
+        for name, value in {**blank.__dict__, **self._of_older_files}.items():
+            own.setdefault(name, value)
+
     def _apply(self: Self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Put `fn`'s result in place of every parameter's data, gradient and buffer."""
         if recurse:
@@ -159,6 +171,13 @@ class Module(Called):
             raise TypeError(
                 "nn.Module.to only accepts floating point or complex dtypes, "
                 f"but got desired dtype={dtype}"
+            )
+        if dtype is not None and dtype.is_complex:
+            warnings.warn(
+                "Complex modules are a new feature under active development whose design may "
+                "change, and some modules might not work as expected when using complex tensors as "
+                "parameters or buffers.",
+                stacklevel=2,
             )
 
         def convert(tensor: Tensor) -> Tensor:
@@ -229,7 +248,7 @@ class Module(Called):
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> state.IncompatibleKeys:
+    ) -> state._IncompatibleKeys:
         """Copy `state_dict` into the parameters and buffers; returns the keys left over.
 
         `strict` demands the same keys on both sides; `assign` puts the given tensors in place

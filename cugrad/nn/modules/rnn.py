@@ -42,6 +42,8 @@ class RNNBase(Module):
     ValueError and TypeError for arguments out of their range, or of another type.
     """
 
+    _of_older_files = {"proj_size": 0}
+
     def __init__(
         self,
         mode: str,

@@ -181,5 +181,11 @@ class EmbeddingBag(_Table):
         )  # fmt: skip
 
     def extra_repr(self) -> str:
-        """Sizes, mode and the padding row."""
-        return f"{super().extra_repr()}, mode={self.mode!r}"
+        """Sizes, settings that are not the usual ones, mode and the padding row."""
+        usual = {"max_norm": None, "norm_type": 2.0, "scale_grad_by_freq": False}
+        parts = [f"{self.num_embeddings}, {self.embedding_dim}"]
+        parts += [f"{k}={getattr(self, k)}" for k, v in usual.items() if getattr(self, k) != v]
+        parts.append(f"mode={self.mode!r}")
+        if self.padding_idx is not None:
+            parts.append(f"padding_idx={self.padding_idx}")
+        return ", ".join(parts)

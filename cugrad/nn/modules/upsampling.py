@@ -20,6 +20,8 @@ class Upsample(Module):
     torch.Size([1, 1, 4, 6])
     """
 
+    _of_older_files = {"recompute_scale_factor": True}
+
     def __init__(
         self,
         size: Ints | None = None,

@@ -426,5 +426,5 @@ def is_pruned(module: Module) -> bool:
 
 def _hooks(module: Module) -> list[tuple[int, BasePruningMethod]]:
     """The pruning methods of a module's parameters, by the numbers of their hooks."""
-    hooks = [(key, hook.call) for key, hook in module._forward_pre_hooks.items()]
+    hooks = [(key, hook) for key, hook in module._forward_pre_hooks.items()]
     return [(key, call) for key, call in hooks if isinstance(call, BasePruningMethod)]

@@ -185,7 +185,7 @@ def remove_spectral_norm(module: M, name: str = "weight") -> M:
     if not keys:
         raise ValueError(f"spectral_norm of '{name}' not found in {module}")
     hooks: dict[Any, Any] = module._forward_pre_hooks
-    hooks.pop(keys[0]).call.remove(module)
+    hooks.pop(keys[0]).remove(module)
     theirs = (SpectralNormStateDictHook, SpectralNormLoadStateDictPreHook)
     registered: list[Any] = [module._state_dict_hooks, module._load_state_dict_pre_hooks]
     for hooks in registered:

@@ -38,7 +38,7 @@ def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
 
 def keys_of(module: Module, kind: Any, name: str) -> list[Any]:
     """Under which keys a module has hooks of a kind, for a parameter of this name."""
-    hooks = [(key, hook.call) for key, hook in module._forward_pre_hooks.items()]
+    hooks = [(key, hook) for key, hook in module._forward_pre_hooks.items()]
     return [key for key, call in hooks if isinstance(call, kind) and call.name == name]
 
 
@@ -109,5 +109,5 @@ def remove_weight_norm(module: M, name: str = "weight") -> M:
     if not keys:
         raise ValueError(f"weight_norm of '{name}' not found in {module}")
     hooks: dict[Any, Any] = module._forward_pre_hooks
-    hooks.pop(keys[0]).call.remove(module)
+    hooks.pop(keys[0]).remove(module)
     return module
