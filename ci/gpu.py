@@ -59,8 +59,10 @@ SMOKE = [
                                     "tests/ops/test_rows_raw.py::test_value"])
       for part in ("1/4", "2/4", "3/4", "4/4")],
     ("smoke: profiles", ["-m", "pytest", "-v", "-rsfE", "tests/profiler/test_device.py"]),
+    ("smoke: example", ["examples/offload_gpt.py", "--device", "cuda", "--steps", "50"]),
     ("smoke: demo", ["examples/train_digits.py", "--device", "cuda", "--epochs", "1"]),
 ]  # fmt: skip
+NEEDS = {"smoke: demo": ("sklearn", "matplotlib", "tqdm")}  # it is left out where one is missing
 SMOKE_LIMIT = 120.0
 
 
@@ -416,7 +418,11 @@ def smoke_shards(options: argparse.Namespace) -> list[Shard]:
     """The first two minutes; a rehearsal, and a run of some tests only, go without."""
     if options.k or options.rehearse:
         return []
-    return [Shard(title, [sys.executable, *words], SMOKE_LIMIT) for title, words in SMOKE]
+    return [
+        Shard(title, [sys.executable, *words], SMOKE_LIMIT)
+        for title, words in SMOKE
+        if all(importlib.util.find_spec(name) is not None for name in NEEDS.get(title, ()))
+    ]
 
 
 def main() -> int:
