@@ -161,6 +161,25 @@ def test_the_last_bytes_of_a_device_are_given_as_asked_for() -> None:
         pools.set_limit(0, 0)
 
 
+def test_an_allocator_that_a_program_chose_stays() -> None:
+    """CuPy's default one does not, wherever the backend is begun: within another one, too."""
+    if fake_cuda.REAL is None:
+        pytest.skip("changes the stand-in's allocator")
+    import cupy
+
+    from cugrad.backends.cupy import memory
+
+    before, own = cupy.cuda.get_allocator(), lambda size: None
+    try:
+        for chosen, kept in ((own, True), (cupy.get_default_memory_pool().malloc, False)):
+            cupy.cuda.set_allocator(chosen)
+            with cupy.cuda.using_allocator(own):
+                memory.use_pools()
+            assert (cupy.cuda.get_allocator() == chosen) is kept
+    finally:
+        cupy.cuda.set_allocator(before)
+
+
 def check_sums(segments: list[dict[str, Any]]) -> None:
     for segment in segments:
         at, blocks = segment["address"], segment["blocks"]

@@ -60,7 +60,7 @@ class CupyBackend:
             raise RuntimeError(f"device 'cuda' cannot be used: {reason}")
         self._rows: dict[Any, Callable[..., Any]] = {}  # by op
         self._peaks = memory.PeakMeter()
-        pools.install()
+        memory.use_pools()
         settings = settings_of_environment()
         pinned.reserved[self.device_type] = settings.reserved
         if settings.fraction is not None:

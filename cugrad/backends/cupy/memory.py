@@ -89,6 +89,11 @@ def _retry_when_full() -> None:
     wrap_allocator(_retrying)
 
 
+def use_pools() -> None:
+    """Has the process's memory come from pools of our own, unless the program has chosen others."""
+    wrap_allocator(pools.in_place_of)
+
+
 @cache
 def watch() -> None:
     """Has the allocations of watched devices noted from now on: see pools.watch."""

@@ -15,11 +15,11 @@ from .registry import (
     most_reserved,
     set_limit,
 )
-from .sized import SizedPools, install
+from .sized import SizedPools, in_place_of
 from .watched import forget_peaks, forget_sums, segments, statistics, watch, watching
 
 __all__ = [
     "SizedPools", "bytes_allocated", "bytes_reserved", "forget_peaks", "forget_sums",
-    "give_up_free_blocks", "install", "limit_of", "most_reserved", "segments", "set_limit",
+    "give_up_free_blocks", "in_place_of", "limit_of", "most_reserved", "segments", "set_limit",
     "statistics", "watch", "watching",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from ...allocations import SMALL_BLOCK, history
 from .registry import bytes_reserved, default_pool, enter, limit_of, reserved_of
 from .segments import DeviceFull, Missing, SegmentSource, asking
 
-__all__ = ["SizedPools", "install"]
+__all__ = ["SizedPools", "in_place_of"]
 
 SMALL_SEGMENT, LARGE_SEGMENT = 2 << 20, 20 << 20
 OF_ITS_OWN, GRAIN = 10 << 20, 2 << 20  # blocks from here on have segments of their own, rounded up
@@ -90,10 +90,11 @@ def _put_last(pool: Any, source: SegmentSource, size: int) -> None:
         raise DeviceFull(size, bytes_reserved(device), limit_of(device)) from None
 
 
-def install() -> None:
-    """Makes the process's memory ours, unless the program has chosen an allocator of its own."""
-    if cupy.cuda.get_allocator() == default_pool().malloc:
-        cupy.cuda.set_allocator(process_pools().malloc)
+def in_place_of(allocate: Callable[[int], Any]) -> Callable[[int], Any]:
+    """The allocator of the process's pools in the place of CuPy's default one; any other, which the
+    program has chosen, stays.
+    """
+    return process_pools().malloc if allocate == default_pool().malloc else allocate
 
 
 _process: list[SizedPools] = []
