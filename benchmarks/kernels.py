@@ -18,7 +18,8 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -26,7 +27,7 @@ from unittest.mock import patch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 os.environ["CUGRAD_DEVICE"] = "cuda"
 
-from tests.support import fake_launches
+from tests.support import fake_cudnn, fake_launches
 
 fake_launches.install()
 
@@ -36,7 +37,9 @@ import cugrad as torch  # noqa: E402
 from benchmarks.common import provenance  # noqa: E402
 from cugrad.autograd.recording.recorded import recorded  # noqa: E402
 from cugrad.backends import get  # noqa: E402
+from cugrad.backends.cupy.cudnn import convolutions  # noqa: E402
 from cugrad.backends.cupy.written import direct  # noqa: E402
+from cugrad.backends.wanted import wanted  # noqa: E402
 from cugrad.models import Block, resnet18  # noqa: E402
 from cugrad.ops.table import ELEMENTWISE, TABLE  # noqa: E402
 
@@ -55,7 +58,8 @@ LEFT_TO_CUPY = LEFT.split()
 class Case(NamedTuple):
     """`call(*make())` and its backward; goals are kernels, where they are held to.
 
-    `large` makes convolutions of small images launch what those of large ones do.
+    `large` makes convolutions of small images launch what those of large ones do, `cudnn` has them
+    computed by cuDNN, each in one kernel.
     """
 
     name: str
@@ -65,6 +69,7 @@ class Case(NamedTuple):
     forward: int | None = None
     backward: int | None = None
     large: bool = False
+    cudnn: bool = False
 
 
 class Counts(NamedTuple):
@@ -86,9 +91,27 @@ def tensor(*shape: int, dtype: Any = None) -> Any:
     return x.to(dtype or torch.float32).detach().requires_grad_()
 
 
+@contextmanager
+def with_cudnn(used: bool) -> Iterator[None]:
+    """Convolutions by cuDNN's stand-in, of whose graphs each is a kernel; or as they are."""
+    module = fake_cudnn.fake()
+    run = module.pygraph.execute
+
+    def execute(graph: Any, tensor_dict: dict[int, int], workspace: Any, handle: Any) -> None:
+        fake_launches.note(graph.node.name, ())
+        run(graph, tensor_dict, workspace, handle)
+
+    with ExitStack() as changes:
+        if used:
+            changes.enter_context(patch.object(module.pygraph, "execute", execute))
+            changes.enter_context(patch.object(convolutions, "frontend", lambda: module))
+            changes.enter_context(patch.object(wanted.cudnn, "asked", True))
+        yield
+
+
 def measured(case: Case) -> Counts:
     """Counts of the second call: the first makes what is kept."""
-    with patch.object(direct, "FEW", 0 if case.large else direct.FEW):
+    with with_cudnn(case.cudnn), patch.object(direct, "FEW", 0 if case.large else direct.FEW):
         for _ in range(2):
             args = case.make()
             with fake_launches.counted() as forward:
@@ -210,6 +233,8 @@ def ops() -> list[Case]:
              90, 110),
         Case("ResNet-18, as of large images", lambda: (tensor(2, 3, 32, 32),),
              resnet18(10, width=4), "62/130", 110, 150, large=True),
+        Case("ResNet-18, by cuDNN", lambda: (tensor(2, 3, 32, 32),),
+             resnet18(10, width=4), "62/130", 90, 110, cudnn=True),
     ]  # fmt: skip
 
 
