@@ -310,8 +310,11 @@ class CupyNamespace(Features):
     @staticmethod
     @may_write
     def normal_cdf(x: Array) -> Array:
-        """The probability of a number below x, of those from the standard normal distribution."""
-        return (CupyNamespace.erf(x * sqrt(0.5)) + 1) * 0.5
+        """The probability of a number below x, of those from the standard normal distribution; of
+        half precision in float32.
+        """
+        wide = x.astype(np.float32) if is_half(x.dtype) else x
+        return (0.5 * (1 + CupyNamespace.erf(sqrt(0.5) * wide))).astype(x.dtype, copy=False)
 
     @staticmethod
     def quick_exp(x: Array, factor: float = 1.0, out: Array | None = None) -> Array:
