@@ -58,11 +58,11 @@ CUDA = {
 CPU = {
     LOWER: _LOWER + "lstm rnn_tanh rnn_relu rnn_tanh_cell rnn_relu_cell",
     FULL: _LOSSES + """
-        binary_cross_entropy avg_pool3d max_pool3d_with_indices max_unpool2d pad_edges cdist prod
-        trace quantile nanquantile grid_sample fft_c2c fft_c2r fft_r2c polar view_as_complex
-        cholesky cholesky_ex cholesky_inverse cholesky_solve eig eigh eigvals eigvalsh geqrf
-        householder_product inv inv_ex inverse lstsq lu_solve orgqr ormqr triangular_solve
-        matrix_rank cond pinverse qr solve svd svdvals tensorinv tensorsolve
+        binary_cross_entropy avg_pool3d adaptive_avg_pool3d max_pool3d_with_indices max_unpool2d
+        pad_edges cdist prod trace quantile nanquantile grid_sample fft_c2c fft_c2r fft_r2c polar
+        view_as_complex cholesky cholesky_ex cholesky_inverse cholesky_solve eig eigh eigvals
+        eigvalsh geqrf householder_product inv inv_ex inverse lstsq lu_solve orgqr ormqr
+        triangular_solve matrix_rank cond pinverse qr solve svd svdvals tensorinv tensorsolve
     """,
     AS_GIVEN: "bilinear interpolate constant_pad_nd",
     WIDEST: "cat stack index_copy gru lstm_cell gru_cell",

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ....autograd.autocast import autocasts
 from ....autograd.recording.record import recorded
 from ....backends import backend_of
 from ....backends.windows import Ints, numbers
@@ -106,6 +107,7 @@ def adaptive_avg_pool2d(input: Tensor, output_size: Sizes) -> Tensor:
     return _adaptive_avg_pool(2, input, output_size)
 
 
+@autocasts
 def adaptive_avg_pool3d(input: Tensor, output_size: Sizes) -> Tensor:
     """The averages of windows that cover (N, C, D, H, W) or (C, D, H, W); None keeps a size."""
     return _adaptive_avg_pool(3, input, output_size)
