@@ -57,7 +57,8 @@ row("logaddexp2", "self other", "logaddexp2", ELEMENTWISE, promote=FLOAT,
 def _logit(xp: Any, self: Array, eps: float | None = None) -> Array:
     x = wide(xp, self)
     if eps is not None:
-        x = xp.clip(x, eps, 1 - eps)
+        high = 1 - eps  # which may be the lower one: eps counts first
+        x = xp.where(x < eps, eps, xp.where(x > high, high, x)).astype(x.dtype, copy=False)
     return narrow(xp.log(x / (1 - x)), self)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import pickle
 import warnings
 from typing import Any
@@ -168,3 +169,35 @@ def test_arguments_that_are_refused() -> None:
     ]:  # fmt: skip
         with pytest.raises(error, match=message):
             call()
+
+
+@pytest.mark.filterwarnings("ignore:This overload")
+def test_two_numbers_in_the_old_order_are_alpha_and_the_operand(lib: Any) -> None:
+    one = lib.ones(2)
+    for made, value in (
+        (one.clone().add_(2, 3), 7), (one.add(2, 3), 7), (lib.add(one, 2, 3), 7),
+        (one.clone().sub_(2, 3), -5), (lib.sub(one, 2, 3), -5),
+    ):  # fmt: skip
+        assert made.tolist() == [value, value]
+
+
+def test_tensors_of_one_number_are_settings(lib: Any) -> None:
+    F, x, n = lib.nn.functional, lib.tensor([-0.1, 0.7, 0.95]), lib.tensor
+    for name, settings in {
+        "softshrink": (0.25,), "hardshrink": (0.25,), "hardtanh": (0.0, 0.5), "elu": (2.0,),
+        "celu": (2.0,), "leaky_relu": (0.5,), "threshold": (0.5, 0.0), "softplus": (2.0, 20.0),
+    }.items():  # fmt: skip
+        function = getattr(F, name)
+        assert function(x, *[n(s) for s in settings]).tolist() == function(x, *settings).tolist()
+
+
+def test_an_eps_above_a_half_counts_before_its_counterpart(lib: Any) -> None:
+    x = lib.tensor([0.1, 0.7, 0.95])
+    want = [0.405465, -0.405465, -0.405465]
+    assert lib.logit(x, eps=0.6).tolist() == pytest.approx(want, rel=1e-4)
+    assert lib.logit(x, eps=1.0).tolist() == [math.inf] * 3
+
+
+def test_of_no_images_a_transposed_convolution_makes_nothing(lib: Any) -> None:
+    made = lib.conv_transpose2d(lib.ones(0, 1, 2, 2), lib.ones(1, 1, 1, 1), padding=1)
+    assert made.shape == (0, 1, 0, 0)

@@ -44,7 +44,9 @@ def reordered(name: str, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[s
     """The tensors, and the numbers by name, of arguments in the old order; None of others."""
     words, tensors = FORMS.get(name.removesuffix("_"), ((), ()))
     numbers = [x for x in args if isinstance(x, (int, float, complex))]
-    others = tuple([x for x in args if isinstance(x, Tensor)])
+    others: tuple[Any, ...] = tuple([x for x in args if isinstance(x, Tensor)])
+    if len(words) == 1 < len(numbers) and len(others) == len(tensors) - 1:
+        others += (numbers.pop(),)  # the second operand of a sum may be a number, too
     if not 0 < len(numbers) <= len(words) or len(others) != len(tensors):
         return None
     _warn(name, words[: len(numbers)], tensors[1:])

@@ -28,6 +28,9 @@ _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804
 
 
 def _run(row: str, input: Tensor, inplace: bool, **params: Any) -> Tensor:
+    for name, value in params.items():
+        if isinstance(value, Tensor):  # a tensor of one number counts as one, as in PyTorch
+            params[name] = value.item()
     if not inplace:
         return getattr(recorded, row)(input, **params)
     op = TABLE[row]
@@ -275,14 +278,14 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
 
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """0 in [-lambd, lambd], `input` elsewhere."""
-    return recorded.hardshrink(input, lambd)
+    return _run("hardshrink", input, False, lambd=lambd)
 
 
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """0 in [-lambd, lambd], and `input` nearer to zero by lambd elsewhere."""
     if lambd < 0:
         raise RuntimeError(f"lambda must be greater or equal to 0, but found to be {lambd}.")
-    return recorded.softshrink(input, lambd)
+    return _run("softshrink", input, False, lambd=lambd)
 
 
 def tanhshrink(input: Tensor) -> Tensor:

@@ -146,7 +146,7 @@ def _conv_transpose(
         for i, s, p, d, k, e in zip(
             x.shape[2:], strides, around, dilations, weight.shape[2:], extra)
     ])  # fmt: skip
-    if any(extent < 1 for extent in size):
+    if any(extent < (1 if len(x) else 0) for extent in size):  # of no images even nothing is made
         raise RuntimeError(
             f"Given input size per channel: {tuple(x.shape[2:])}. Calculated output size per "
             f"channel: {size}. Output size is too small"
