@@ -82,7 +82,7 @@ class CUDAGraph:
                 "create a new instance, or call reset() first"
             )
         self._handle = pool or graph_pool_handle()
-        capture = cuda_backend().capture(_pools.get(self._handle))
+        capture = cuda_backend().capture(_pools.get(self._handle), self._handle)
         capture.begin()
         _pools[self._handle] = capture.pool
         self._capture = capture

@@ -209,6 +209,17 @@ else:
             (c.sum() + 3 * d.sum()).backward()
             assert torch.allclose(a.cpu(), c) and torch.allclose(z.grad.cpu(), w.grad)
 
+    def test_a_snapshot_has_the_memory_of_a_graph_by_its_handle() -> None:
+        torch.cuda.graph_pool_handle()  # handles are counted with those that no graph has
+        g = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(g):
+            kept = torch.ones(1 << 19, device="cuda") * 2
+        segments = torch.cuda.memory_snapshot(g.pool())
+        assert sum(s["allocated_size"] for s in segments) >= 4 << 19
+        assert {s["segment_pool_id"] for s in segments} == {g.pool()} != {(0, 0)}
+        assert torch.cuda.memory_stats()["reserved_bytes.all.current"] >= 4 << 19
+        del kept
+
     def test_what_counts_blocks_is_a_graphs_own() -> None:
         """A graph may be replayed on any stream, beside other graphs, and beside what the stream
         that it was captured on does by then; and it may fork.

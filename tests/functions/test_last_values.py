@@ -80,10 +80,10 @@ def deterministic() -> Iterator[None]:
     torch.use_deterministic_algorithms(False)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "bool", "complex64"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64"])
 @pytest.mark.parametrize("way", WAYS)
 def test_the_last_stays(way: str, dtype: str, device: str, any_stays: None) -> None:
-    if way == "max_unpool" and dtype in ("int64", "bool", "complex64"):
+    if way == "max_unpool" and dtype == "complex64":
         pytest.skip("of floats")
     x = torch.zeros(5, 3).to(getattr(torch, dtype))
     v = torch.arange(21.0).reshape(7, 3).to(getattr(torch, dtype))

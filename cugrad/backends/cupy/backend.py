@@ -311,9 +311,9 @@ class CupyBackend:
 
     # the rest
 
-    def capture(self, pool: Any = None) -> CudaCapture:
-        """A CUDA graph to be captured, with memory of a pool of its own, or of another's."""
-        return CudaCapture(pool)
+    def capture(self, pool: Any, handle: tuple[int, int]) -> CudaCapture:
+        """A CUDA graph to be captured, with memory of a new pool of this handle, or of `pool`."""
+        return CudaCapture(pool, handle)
 
     def quiet(self) -> AbstractContextManager[Any]:
         """CUDA arithmetic says nothing when it overflows or divides by zero."""

@@ -7,7 +7,6 @@ the graph is replayed: kernels read that from the device, and a replay writes it
 
 from __future__ import annotations
 
-import itertools
 import threading
 from contextlib import ExitStack
 from typing import Any
@@ -20,8 +19,6 @@ from .fused.reductions import of_capture, tickets_of_stream
 from .pools import SizedPools
 
 __all__ = ["CudaCapture", "capturing"]
-
-numbers = itertools.count(1)  # of the pools of graphs
 
 Array = Any  # cupy.ndarray
 
@@ -46,8 +43,8 @@ class Draws:
 class CudaCapture:
     """One graph: begun, ended, and then replayed."""
 
-    def __init__(self, pool: Any = None) -> None:
-        self.pool = SizedPools((0, next(numbers))) if pool is None else pool
+    def __init__(self, pool: Any, handle: tuple[int, int]) -> None:
+        self.pool = SizedPools(handle) if pool is None else pool
         self._graph: Any = None
         self._stream: Any = None
         self._memory = ExitStack()

@@ -136,6 +136,6 @@ class MetaBackend:
     def rng(self, seed: int) -> MetaRng:
         return MetaRng(seed)
 
-    def capture(self, pool: Any = None) -> NoReturn:
+    def capture(self, pool: Any, handle: tuple[int, int]) -> NoReturn:
         """NotImplementedError."""
         raise NotImplementedError("cuda graph: the meta device has no CUDA graphs")

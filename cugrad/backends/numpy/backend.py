@@ -488,6 +488,6 @@ class NumpyBackend:
     def rng(self, seed: int) -> HostRng:
         return HostRng(seed)
 
-    def capture(self, pool: Any = None) -> NoReturn:
+    def capture(self, pool: Any, handle: tuple[int, int]) -> NoReturn:
         """NotImplementedError."""
         raise NotImplementedError("cuda graph: the CPU has no CUDA graphs")

@@ -293,7 +293,7 @@ class SimulatedBackend:
     def communicator(self, size: int, identifier: bytes, rank: int) -> MirroredRank:
         return MirroredRank(self.machine, size, rank)
 
-    def capture(self, pool: Any = None) -> NoReturn:
+    def capture(self, pool: Any, handle: tuple[int, int]) -> NoReturn:
         """NotImplementedError."""
         raise NotImplementedError(
             "cuda graph: the simulated device captures no CUDA graphs; it runs each step anew"
