@@ -223,7 +223,7 @@ def mish(input: Tensor, inplace: bool = False) -> Tensor:
 
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta * input)) / beta; `input` itself where beta * input > threshold."""
-    return recorded.softplus(input, beta, threshold)
+    return _run("softplus", input, False, beta=beta, threshold=threshold)
 
 
 # Between two bounds -------------------------------------------------------------------------------
