@@ -79,6 +79,7 @@ class Measurement:
         self._most = backend.max_memory_allocated()  # before, which is told again in the end
         backend.reset_peak_memory_stats()
         self._start = before  # bytes in use as what is watched now began
+        self._freed = 0  # bytes of values that were let go of since then
         self._was_back = 0  # of them, those that had been away
         self._back = 0  # and those that are here now
         self._kept: list[_MeasuredValue] = []  # that the budget keeps, and the program too
@@ -112,9 +113,16 @@ class Measurement:
             span = self.spans[-1]
             span.peak = max(span.peak, most)
             span.base = max(span.base, most - self._was_back)
-            span.own = max(span.own, most - self._start)
+            # what comes behind an op, once its inputs are gone, comes beside those that are kept
+            now = self.backend.memory_allocated() + self._freed
+            span.own = max(span.own, most - self._start, now - self._start)
+        self._watch()
+
+    def _watch(self) -> None:
+        """Begins to watch memory from here on."""
         self.backend.reset_peak_memory_stats()
         self._start, self._was_back = self.backend.memory_allocated(), self._back
+        self._freed = 0
 
     def mark(self) -> Any:
         """This point of the current stream."""
@@ -147,9 +155,9 @@ class Measurement:
         span = self.spans[-1]
         span.end = self.mark()
         span.left_out, self._left_out = self._left_out, []
-        start = self._start
+        start, freed = self._start, self._freed
         self._look()
-        self._start = start
+        self._start, self._freed = start, freed
 
     def turn(self) -> None:
         """Backward has begun, with the last node that was entered."""
@@ -162,14 +170,16 @@ class Measurement:
 
     def pause(self) -> Any:
         """What follows belongs to no op: neither its time nor its memory counts. Returns a mark."""
+        risen = self.backend.memory_allocated() + self._freed - self._start
         self._look()
-        return self.mark()
+        return self.mark(), risen
 
     def resume(self, before: Any) -> None:
         """Ends a pause, which began with this mark."""
-        self._left_out.append((before, self.mark()))
-        self.backend.reset_peak_memory_stats()
-        self._start, self._was_back = self.backend.memory_allocated(), self._back
+        began, risen = before
+        self._left_out.append((began, self.mark()))
+        self._watch()
+        self._start -= risen  # what the op or node had taken before
 
     def made(self, value: Value, recipe: Recipe, is_ours: bool) -> None:
         """A value has got its number; it takes no room if it is on another device."""
@@ -189,6 +199,7 @@ class Measurement:
             last = self._of_root.pop(key)
             if last.gone is None:
                 last.gone = len(self.spans) - 1
+                self._freed += last.nbytes
 
         if before is None:
             weakref.finalize(root, gone, id(root))
