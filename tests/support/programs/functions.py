@@ -190,7 +190,11 @@ def called(
     call = Statement(f"{name} = " + form.format(f=function, a=arguments, x=first))
     if not d.try_(define):
         return None
-    if not d.try_(call, name, changes=True) or not isinstance(d.env.get(name), torch.Tensor):
+    try:
+        made = d.try_(call, name, changes=True) and isinstance(d.env.get(name), torch.Tensor)
+    except Ended:  # by the call alone, of a function that nothing would define
+        made = False
+    if not made:
         d.env.pop(name, None)
         raise Spoiled
     return Statement("if True:", (define, call))
