@@ -1,9 +1,10 @@
 """The host's time for an op on CUDA, where launches do nothing, beside PyTorch's dispatch.
 
-Arrays are CuPy's own, in memory of the host that is not read; kernels, products by cuBLAS and the
-driver are stand-ins that return at once. So what is measured is what Python and CuPy cost before a
-launch, and not the launch, which costs PyTorch some microseconds of the host as well. PyTorch runs
-the same statement on the CPU, with its arithmetic on as few elements. No GPU is needed.
+CuPy is whole but for the driver, the runtime and cuBLAS, whose functions return at once: see
+`tests/support/still_cuda.py`. So what is measured is what Python and CuPy cost before a launch, its
+memory pool included, and not the launch, which costs PyTorch some microseconds of the host as well.
+PyTorch runs the same statement on the CPU, with its arithmetic on as few elements. No GPU is
+needed.
 
     python benchmarks/host_time.py [--check] [--quick] [--json FILE] [--only REGEX]
 """
@@ -16,10 +17,8 @@ import re
 import sys
 import timeit
 from collections.abc import Callable
-from itertools import cycle
 from pathlib import Path
 from time import perf_counter
-from types import ModuleType
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -28,51 +27,14 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 from benchmarks import common  # noqa: E402
 from benchmarks.common import Line, best_of, library, paired  # noqa: E402
+from tests.support.still_cuda import still  # noqa: E402
 
 GOAL = 1.5  # times PyTorch's dispatch
-BYTES = 1 << 22  # that all arrays share, each of some kilobytes
-
-
-def still() -> None:
-    """Makes CuPy allocate at once, and launch nothing, for this process."""
-    import cupy
-    import numpy as np
-    from cupy_backends.cuda.api import runtime
-
-    block = np.zeros(BYTES, np.uint8)
-    start = -block.ctypes.data % 512
-    memory = cupy.cuda.UnownedMemory(block.ctypes.data + start, BYTES - start, block, 0)
-    pointers = cycle([cupy.cuda.MemoryPointer(memory, 4096 * k) for k in range(256)])
-    cupy.cuda.set_allocator(lambda size: next(pointers))
-
-    class RawKernel:
-        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-
-        def __call__(self, grid: Any, block: Any, args: Any, **kwargs: Any) -> None: ...
-
-    cupy.RawKernel = RawKernel
-    runtime.getDevice = lambda: 0
-    runtime.getDeviceCount = lambda: 1
-    runtime.deviceSynchronize = lambda: None
-    cupy.cuda.get_cublas_handle = lambda: 0
-    cublas: Any = ModuleType("cublas")
-    for kind in (
-        "COMPUTE_32F",
-        "COMPUTE_64F",
-        "COMPUTE_32F_FAST_TF32",
-        "OP_N",
-        "OP_T",
-        "GEMM_DEFAULT",
-    ):
-        setattr(cublas, f"CUBLAS_{kind}", 0)
-    cublas.gemmEx = cublas.gemmStridedBatchedEx = lambda *args: None
-    sys.modules["cupy_backends.cuda.libs.cublas"] = cublas
-    sys.modules["cupy_backends.cuda.libs"].cublas = cublas  # type: ignore[attr-defined]
 
 
 def on_still_device() -> Any:
     """cugrad with a CUDA device that does nothing."""
-    still()
+    still()  # before CuPy is imported
     import cugrad
     from cugrad.backends.cupy import backend, probe
 

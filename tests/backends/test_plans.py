@@ -62,12 +62,14 @@ if fake_cuda.REAL is None:
 else:
 
     @pytest.mark.parametrize("owner, name", list(settings()), ids=IDS)
-    def test_a_row_that_reads_a_setting_is_not_stale(owner: Any, name: str) -> None:
+    def test_a_row_that_reads_a_setting_is_not_stale(
+        owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """A row is planted that does another thing under each value of a setting."""
         import cupy
 
+        from cugrad.backends.cupy.written import registry
         from cugrad.backends.cupy.written.launch import int32, kernel
-        from cugrad.backends.cupy.written.plans import in_a_straight_line, planned
         from cugrad.ops.table import TABLE
 
         value = getattr(owner, name)
@@ -81,7 +83,9 @@ else:
             run((1,), (256,), (x, y, int32(x.size), int32(1 + other)))
             return y
 
-        run = in_a_straight_line(TABLE["abs"], planned(row), lambda x: x + 9)
+        monkeypatch.setitem(registry.FORWARDS, "abs", row)
+        monkeypatch.setattr(registry, "KEPT", {row})
+        run = registry.forward_of(TABLE["abs"], lambda x: x + 9)
         x = get("cuda").asarray(__import__("numpy").zeros(4, "f4"))
         try:
             for is_other in (False, True, False, True, True):

@@ -189,7 +189,7 @@ else:
 
     def test_the_sources_are_written_down() -> None:
         if SOURCES in os.environ:
-            sources = [kernel.raw._code for kernel in launch._kernels.values()]
+            sources = [kernel.kernel.raw._code for kernel in launch._kernels.values()]
             Path(os.environ[SOURCES]).write_text(json.dumps(sources))
 
     @pytest.mark.parametrize("case", CASES, ids=[f"{k}" for k in range(len(CASES))])

@@ -98,6 +98,15 @@ for shape, outputs, has_bias in (((3, 5), 4, True), ((2, 3, 7), 70, True), ((2, 
                    else (("input", "weight"), ("input",))),
     )  # fmt: skip
 
+for name, second, first_shape, second_shape in (
+    ("mm", "mat2", (3, 5), (5, 4)), ("bmm", "mat2", (2, 3, 5), (2, 5, 4)),
+    ("matmul", "other", (3, 5), (5, 4)), ("matmul", "other", (2, 3, 4, 5), (5, 7)),
+    ("matmul", "other", (2, 3, 4, 5), (2, 3, 5, 7)),
+):  # fmt: skip
+    operands = drawn(normal(*first_shape), normal(*second_shape))
+    case(name, f"{first_shape} by {second_shape}", operands,
+         gradients=(("self", second), ("self",), (second,)))  # fmt: skip
+
 # Windows ------------------------------------------------------------------------------------------
 
 
@@ -347,6 +356,8 @@ STATISTICS: list[tuple[tuple[int, ...], Any]] = [
 ]  # fmt: skip
 for shape, dims in STATISTICS:
     how = {"dim": dims, "keepdim": shape == (5, 7)}
+    for name in ("sum", "mean") if shape != (3, 40, 5) else ():  # the last dims, or the first
+        case(name, f"{shape} {dims}", drawn(normal(*shape)), how, slack=20)
     case("logsumexp", f"{shape} {dims}", drawn(normal(*shape)), how, (("self",),), slack=20)
     for name in ("var", "std"):
         case(name, f"{shape} {dims}", drawn(normal(*shape)), {**how, "correction": shape[0] % 2},

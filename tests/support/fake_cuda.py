@@ -835,7 +835,49 @@ def bare_argument(value: Any) -> Any:
     return bare(value)
 
 
-class RawKernel:
+HANDLES: list[Any] = []  # kernels, by the driver's handles of them, less one
+
+
+class Handled:
+    """A kernel that the driver starts by its handle, too, with one struct."""
+
+    _handle = 0
+
+    @property
+    def kernel(self) -> SimpleNamespace:
+        if not self._handle:
+            HANDLES.append(self)
+            self._handle = len(HANDLES)
+        return SimpleNamespace(ptr=self._handle)
+
+    def __call__(self, grid: Any, block: Any, args: tuple[Any, ...], **kwargs: Any) -> None:
+        raise NotImplementedError
+
+    def struct_size(self) -> int:
+        """How many bytes its argument has."""
+        return 0
+
+
+def launch_kernel(
+    handle: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, shared: int, stream: int,
+    addresses: int, extra: int,
+) -> None:  # fmt: skip
+    """Starts a kernel of one argument, which lies at the first of a list of addresses."""
+    try:  # which looks at the types of its arguments
+        REAL.cuda.driver.launchKernel(
+            handle, gx, gy, gz, bx, by, bz, shared, stream, addresses, extra
+        )
+    except RuntimeError:  # CUDA's: there is no driver
+        pass
+    kernel = HANDLES[handle - 1]
+    assert stream == current().ptr and not extra
+    address = ctypes.c_void_p.from_address(addresses).value
+    size = kernel.struct_size()
+    told = np.frombuffer(ctypes.string_at(address, size), f"V{size}") if size else None
+    kernel((gx, gy, gz), (bx, by, bz), (told,), shared_mem=shared)
+
+
+class RawKernel(Handled):
     def __init__(self, code: str, name: str, options: tuple[str, ...] = (), **rest: Any) -> None:
         REAL.RawKernel(code, name, options, **rest)  # which looks at the types of its arguments
         self._code, self._name = code, name
@@ -847,12 +889,22 @@ class RawKernel:
         if COLLECTED is not None:
             COLLECTED.append(self)
             return
-        if self._run is None:
-            self.take(RawModule(self._code))
+        self._ready()
         self._run(grid, block, args, **kwargs)
 
+    def _ready(self) -> None:
+        if self._run is None:
+            self.take(RawModule(self._code))
+
+    def struct_size(self) -> int:
+        if COLLECTED is not None:
+            return 0
+        self._ready()
+        (kind,) = self._program.kernel(self._name).types
+        return int(kind[1:])
+
     def take(self, module: RawModule) -> None:
-        self._run = module.get_function(self._name)
+        self._program, self._run = module._program, module.get_function(self._name)
 
 
 @contextmanager
@@ -908,7 +960,7 @@ def install() -> None:
         get_allocator=lambda: fake_streams.HERE.allocator or STATE.allocator,
         set_allocator=set_allocator, using_allocator=using_allocator,
         MemoryPool=fake_pools.MemoryPool, Memory=fake_pools.Memory, memory=fake_pools,
-        nvtx=SimpleNamespace(available=False),
+        nvtx=SimpleNamespace(available=False), driver=SimpleNamespace(launchKernel=launch_kernel),
     )  # fmt: skip
     lib = Module("cupy.lib", real.lib)
     linalg = Module("cupy.linalg", real.linalg)

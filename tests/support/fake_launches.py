@@ -167,14 +167,14 @@ def _count_named() -> None:
         def get_function(self, name: str) -> Any:
             return lambda grid, block, args, **kwargs: note(name, args)
 
-    class Kernel:
+    class Kernel(fake_cuda.Handled):
         def __init__(self, code: str, name: str, options: Any = (), **rest: Any) -> None:
             self.name, self._code = name, code
 
         def compile(self, log_stream: Any = None) -> None: ...
 
         def __call__(self, grid: Any, block: Any, args: Any, **kwargs: Any) -> None:
-            note(self.name, args)
+            note(self.name, ())
 
     product, scatter = fake_cuda._gemm, fake_cuda.scatter_add
 
@@ -196,42 +196,17 @@ def _count_named() -> None:
 def count_plans() -> None:
     """Elements that kernels read and write whose one argument does not tell."""
     from cugrad.backends.cupy.fused import launch, lists, reductions
+    from cugrad.backends.cupy.launches import starting as launching
+    from cugrad.backends.cupy.written import launch as written
     from cugrad.backends.cupy.written import plans
-    from cugrad.backends.cupy.written.launch import Written
 
-    start = Written.__call__
+    start, run_lists = launching.start, lists.ListKernels._launch
 
-    def counting_start(self: Any, grid: Any, block: Any, args: Any) -> None:
+    def counting(kernel: Any, grid: Any, block: Any, arrays: Any, *told: Any) -> None:
         if _now is not None:
-            _now.elements += sum(x.size for x in args if isinstance(x, fake_cuda.ndarray))
-        start(self, grid, block, args)
-
-    Written.__call__ = counting_start  # type: ignore[method-assign]
-    plans._first_run = lambda function, args, *rest: function(*args)  # none is kept
-
-    def counting(run: Any) -> Any:
-        def counted_run(self: Any, arrays: Any, *home: Any) -> Any:
-            made = run(self, arrays, *home)
-            if _now is not None:
-                _now.elements += sum(x.size for x in (*arrays, *made))
-            return made
-
-        return counted_run
-
-    make, change = launch.KernelPlan.__init__, launch.KernelPlan.change
-
-    def without_short_cut(self: Any, *args: Any) -> None:
-        make(self, *args)
-        self.direct = None  # so that it is run where it is counted
-
-    def counting_change(self: Any, *arrays: Any) -> None:
-        if _now is not None:
-            _now.elements += sum(x.size for x in (*arrays, arrays[0]))
-        change(self, *arrays)
-
-    launch.KernelPlan.__init__ = without_short_cut  # type: ignore[method-assign]
-    launch.KernelPlan.change = counting_change  # type: ignore[method-assign]
-    run_lists = lists.ListKernels._launch
+            sizes = [x.size for x in arrays if x is not None and x.dtype.num != plans.COUNTERS]
+            _now.elements += sum(sizes)
+        start(kernel, grid, block, arrays, *told)
 
     def counting_lists(self: Any, graph: Any, dtypes: Any, whole: Any, entries: Any,
                        *rest: Any) -> int:  # fmt: skip
@@ -241,5 +216,8 @@ def count_plans() -> None:
         return run_lists(self, graph, dtypes, whole, entries, *rest)
 
     lists.ListKernels._launch = counting_lists  # type: ignore[method-assign]
-    for plan in (launch.KernelPlan, reductions.ReductionPlan):
-        plan.run = counting(plan.run)  # type: ignore[attr-defined, method-assign]
+    for starting in (launch, reductions, written):
+        starting.start = counting  # type: ignore[attr-defined]
+    plans._first_run = lambda function, args, *rest: function(*args)  # none is kept
+    for keeping in (launch, reductions):  # what would start them in a straight line does nothing
+        keeping.launches_of = lambda *args, **names: lambda *values: None  # type: ignore[attr-defined]

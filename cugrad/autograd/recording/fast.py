@@ -5,185 +5,43 @@ make the node. The common case is floating-point tensors of one dtype with nothi
 on. Any other case, and any error, falls through to `record.apply`, which computes the same and
 explains what is wrong.
 
-`python -m cugrad.autograd mul` prints the function of a row. The templates below are what it is
-made of; docs/fast-path.md shows them filled for `mul`.
+`python -m cugrad.autograd mul` prints the function of a row. `fast_text.py` writes it;
+docs/fast-path.md shows that of `mul`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from textwrap import indent
 from typing import Any
 
 import numpy as np
 
 from ... import backends
 from ...dtypes import bfloat16, is_floating
-from ...ops.table import COMMON, ELEMENTWISE, FLOAT, Op
+from ...ops.table import Op
 from ...runtime.dispatching import Unasked, give_code
 from ...tensor import UNCOUNTED, Tensor
-from ..mode import INFERRING, PACKING, UNUSUAL, state
+from ..mode import state
+from .fast_text import is_fast, masks_of, names_of, signature_of, takes_number, text_of
 from .node import Output, edge_of, next_seq
-from .op_node import NO_PARAMS, FastPlan, OpNode, compiles_vjp, plan_of
+from .op_node import NO_PARAMS, FastPlan, FormedPlan, OpNode, compiles_vjp, plan_of
 from .record import apply
 from .saved import pack, versions_of
-from .templates import compiled, filled
-from .views import MULTIPLE, NORMAL, attach
+from .templates import compiled
+from .views import attach
 
 __all__ = ["compile_function", "is_fast", "text_of"]
 
-MAX_INPUTS = 3  # a block of code per set of inputs that need a gradient: 7 for three
-
-# Templates: `{hole}` alone on a line is filled with lines, or with none. Names that the code makes
-# begin with an underscore, because inputs and parameters have theirs there: _a0 is the array of
-# input 0, _n0 whether it needs a gradient, _dtype the common dtype, _y the raw output and _t its
-# Tensor (_y0 and _t0, _y1 and _t1 where a row has several), _form 2 where the second operand is a
-# Python number.
-
-FUNCTION = """\
-def function({signature}):
-    {more}
-    {renamed}
-    {fast}
-    {general}
-"""
-GENERAL = """\
-return apply(OP, ({inputs},), {params})
-"""
-ASKING = """\
-try:
-    {general}
-except Unasked:  # a class that derives from nothing of the library, and takes calls
-    return function({names})
-"""
-MORE = """\
-if more:
-    return called(function, {{{pairs}}}, more)
-"""
-FAST = """\
-_packing = _dtype = None
-try:
-    {a} = {first}._array
-    _dtype = {a}.dtype
-    if ({kinds}) and (_mode := state.fast) != {UNUSUAL}:
-        {read}
-        {outputs} = forwards[type({a})]({operands})
-        {wrap}
-        {record}
-        if _packing is None:
-            return {results}
-except Exception:
-    pass
-if _packing is not None:
-    pack(_packing)
-    return {results}
-{half}
-"""
-HALF = """\
-if _dtype is not None and ({kinds}):
-    return of_half({names})
-"""
-KINDS, HALVES = "_dtype is F32 or _dtype is F64", "_dtype is F16 or _dtype is BFLOAT16._numpy"
-
-# Reading another input. What the fast path does not know raises, and falls through.
-READ = """\
-{a} = {x}._array
-{n} = {x}._requires_grad
-{same_kind}
-{same_dtype}
-"""
-SAME_KIND = """\
-if type({a}) is not type({first}):
-    raise TypeError
-"""
-SAME_DTYPE = """\
-if {a}.dtype is not _dtype:
-    raise TypeError
-"""
-READ_OPTIONAL = """\
-if {x} is None:
-    {a} = None
-    {n} = False
-else:
-    {read}
-"""
-READ_OR_NUMBER = """\
-if isinstance({x}, Tensor):
-    {read}
-    _form = 0
-else:
-    if type({x}) is not float and type({x}) is not int:
-        raise TypeError
-    {a} = {number}
-    {n} = False
-    _form = 2
-"""
-
-# Making the Tensor of an output.
-WRAP = """\
-if type({y}) is not type({a}):
-    {y} = backend_of({a}).wrap({y})
-{t} = new(Tensor)
-{t}._array = {y}
-{t}._grad = {t}._rare = {t}._node = {t}._counter = None
-{t}._requires_grad = False
-{attach}
-"""
-
-# Making the node: one block per set of inputs that need a gradient.
-RECORD = """\
-if _mode:
-    {uncounted}
-    {connect}
-"""
-UNCOUNT = """\
-if _mode == {INFERRING}:
-    {marks}
-"""
-CONNECT = """\
-{when} ({needed}){only}:
-    {guard}
-    {nodes}
-    if _mode == {PACKING}:  # outside the try: a hook's error is the user's
-        _packing = _node
-"""
-GUARD = """\
-if {unfit}:
-    raise TypeError
-"""
-NODE = """\
-{when} {tests}:
-    _node = OpNode()
-    {plan}
-    {counters}
-    _node.edges = ({edges},)
-    _node.rare = None
-    _node.saved = ({saved})
-    _node.versions = {versions}
-    _node.seq = next_seq()
-    {hang}
-"""
-PLAN = """\
-_node.plan = {plan}
-_node.meta = {meta}
-"""
-PLAN_IF = """\
-{when} {test}:
-    {plan}
-"""
-HANG = """\
-{t}._requires_grad = True
-{t}._node = {node}
-"""
-
 
 def compile_function(
-    op: Op, public: bool = False, called: Callable[..., Any] | None = None, asks: bool = False
-) -> Callable[..., Any]:
+    op: Op, public: bool = False, called: Callable[..., Any] | None = None, asks: bool = False,
+    alone: bool = False,
+) -> Callable[..., Any]:  # fmt: skip
     """A row as a function of Tensors and parameters, by position or name, fast path in front.
 
     A `public` one calls its first argument `input`, as PyTorch's functions do. The function is
-    compiled when it is first called: it then gets other code, and stays the same object.
+    compiled when it is first called, and again when a backend comes that keeps launches: it then
+    gets other code, and stays the same object. `alone`: it answers with the first output alone.
     `called(function, values, more)` answers calls with more keywords than those of the row. What
     users call `asks` the classes of operands that are no tensors, see `cugrad.runtime.dispatching`.
     """
@@ -191,76 +49,59 @@ def compile_function(
 
     def ready() -> Callable[..., Any]:
         scope.update(_scope(op))
-        exec(compiled(text_of(op, public, more, asks=asks)), scope)
+        backends.on_register(compile_for)
+        return function
+
+    def compile_for(backend: Any) -> None:
+        kept = _kept_by(op, backend)
+        if kept is not None:
+            scope.update(kept.scope, launches=kept.launches, KIND=backend.array_types[0],
+                         **_formed_plans(op))  # fmt: skip
+        elif "function" in scope:
+            return  # it is there already, and this backend is one of `forwards`
+        exec(compiled(text_of(op, public, more, asks=asks, alone=alone, kept=kept)), scope)
         give_code(function, scope["function"].__code__)
         scope["function"] = function
-        return function
 
     def of_half(*args: Any) -> Any:
         """The function of half precision: bfloat16's arrays make float32 of Python's numbers."""
         own = {**scope, **_scope(op, half=True)}
-        exec(compiled(text_of(op, public, half=True, asks=asks)), own)
+        exec(compiled(text_of(op, public, half=True, asks=asks, alone=alone)), own)
         scope["of_half"] = own["function"]
         return own["function"](*args)
 
-    names = _names(op, public)
+    names = names_of(op, public)
     scope: dict[str, Any] = {"__name__": __name__, "ready": ready, "called": called,
                              "of_half": of_half}  # fmt: skip
     scope.update((f"default_{n}", d) for n, d in op.defaults.items())
     passed = ", ".join(names) + ", **more" * more
-    returns = "Tensor" if len(op.outputs) == 1 and not op.many else "tuple[Tensor, ...]"
-    head = f"def function({_signature(op, names, more)}) -> {returns}:"  # never evaluated
+    returns = "Tensor" if alone or len(op.outputs) == 1 and not op.many else "tuple[Tensor, ...]"
+    head = f"def function({signature_of(op, names, more)}) -> {returns}:"  # never evaluated
     first = f"{head}\n    return ready()({passed})\n"
     exec(compiled(first), scope)
-    function: Any = scope["function"]
+    function: Any = scope.pop("function")
     function.__name__ = function.__qualname__ = op.name
     function.__doc__ = op.doc or None
     return function
-
-
-def text_of(op: Op, public: bool = True, more: bool = False, half: bool = False,
-            asks: bool = False) -> str:  # fmt: skip
-    """The code of a row: the fast path where the row allows one, then `record.apply`.
-
-    With `half` the path is that of half precision, which another text leads to.
-
-    >>> from cugrad.ops.table import TABLE
-    >>> print(text_of(TABLE["cat"]))
-    def function(tensors, dim=default_dim):
-        return apply(OP, (tensors,), {'dim': dim})
-    """
-    names = _names(op, public)
-    renamed = f"{op.inputs[0]} = {names[0]}" if names[0] != op.inputs[0] else ""
-    pairs = ", ".join(f"{n!r}: {n}" for n in names)
-    general = filled(GENERAL, inputs=", ".join(op.inputs), params=_params(op))
-    if asks:
-        general = filled(ASKING, general=general, names=", ".join(names))
-    return filled(
-        FUNCTION, signature=_signature(op, names, more), renamed=renamed, general=general,
-        fast=_fast_path(op, names, half) if is_fast(op) else "",
-        more=filled(MORE, pairs=pairs) if more else "",
-    )  # fmt: skip
-
-
-def is_fast(op: Op) -> bool:
-    """Whether a row has a fast path: few inputs, and some whose dtype decides."""
-    few = not op.variadic and not op.many and len(op.inputs) <= MAX_INPUTS
-    if op.refuses and op.kind == ELEMENTWISE and len(op.promoted) < len(op.inputs):
-        return False  # an operand that meets no other is not looked at
-    return few and bool(op.promoted)
 
 
 def _scope(op: Op, half: bool = False) -> dict[str, Any]:
     """What the code of a row refers to."""
     shared = {
         "Tensor": Tensor, "OpNode": OpNode, "Output": Output, "new": object.__new__,
-        "state": state, "edge_of": edge_of, "next_seq": next_seq, "versions_of": versions_of,
-        "attach": attach, "apply": apply, "pack": pack, "OP": op,
+        "state": state, "edge_of": edge_of, "next_seq": next_seq,
+        "versions_of": versions_of, "attach": attach, "apply": apply, "pack": pack, "OP": op,
         "NO_PARAMS": NO_PARAMS, "backend_of": backends.backend_of, "F32": np.dtype("float32"),
         "F64": np.dtype("float64"), "F16": np.dtype("float16"), "BFLOAT16": bfloat16,
         "Unasked": Unasked, "UNCOUNTED": UNCOUNTED, "is_floating": is_floating,
     }  # fmt: skip
     return {**shared, "forwards": _forwards(op, half), **_plans(op)} if is_fast(op) else shared
+
+
+def _kept_by(op: Op, backend: Any) -> Any:
+    """What a backend keeps of a row, if anything."""
+    runs = is_fast(op) and backend.runs_rows
+    return getattr(backend.row_function(op), "kept", None) if runs else None
 
 
 def _forwards(op: Op, half: bool) -> dict[type, Any]:
@@ -282,191 +123,21 @@ def _forwards(op: Op, half: bool) -> dict[type, Any]:
     return forwards
 
 
-def _names(op: Op, public: bool) -> list[str]:
-    names = [*op.inputs, *op.params]
-    return ["input", *names[1:]] if public and names[0] == "self" else names
-
-
-def _signature(op: Op, names: list[str], more: bool) -> str:
-    """PyTorch's argument names; inputs that may be absent default to None, or all inputs."""
-    parts, seen_default = [], more
-    for name in names:
-        default = None
-        if name in op.optional:
-            default = "None"
-        elif name in op.defaults:
-            default = f"default_{name}"
-        seen_default = seen_default or default is not None
-        if default is None and seen_default:
-            default = "None"
-        parts.append(name if default is None else f"{name}={default}")
-    return ", ".join(parts) + ", **more" * more
-
-
-def _params(op: Op) -> str:
-    if not op.params:
-        return "NO_PARAMS"
-    return "{" + ", ".join(f"{n!r}: {n}" for n in op.params) + "}"
-
-
-# ---------------------------------------------------------------------- the fast path of a row
-
-
-def _fast_path(op: Op, names: list[str], half: bool) -> str:
-    first = op.promoted[0]
-    a, pairs = f"_a{first}", _outputs(op)
-    creation = NORMAL if len(pairs) == 1 else MULTIPLE
-    wrap = [
-        filled(WRAP, a=a, y=y, t=t, attach=op.view
-               and f"attach({t}, {op.inputs[0]}, OP, {_params(op)}, {creation})")
-        for y, t in pairs
-    ]  # fmt: skip
-    return filled(
-        FAST, a=a, first=op.inputs[first], UNUSUAL=UNUSUAL, read=_reading(op, first, half),
-        kinds=HALVES if half else KINDS,
-        half="" if half else filled(HALF, kinds=HALVES, names=", ".join(names)),
-        operands=", ".join([f"_a{i}" for i in range(len(op.inputs))] + list(op.params)),
-        outputs=", ".join(y for y, _ in pairs), results=", ".join(t for _, t in pairs),
-        wrap="\n".join(wrap), record=_recording(op, half),
-    )  # fmt: skip
-
-
-def _outputs(op: Op) -> list[tuple[str, str]]:
-    """What the outputs are called: the raw ones, and their Tensors."""
-    numbers = [""] if len(op.outputs) == 1 else range(len(op.outputs))
-    return [(f"_y{k}", f"_t{k}") for k in numbers]
-
-
-def _reading(op: Op, first: int, half: bool) -> str:
-    parts = []
-    for i, x in enumerate(op.inputs):
-        names = {"a": f"_a{i}", "n": f"_n{i}", "x": x, "first": f"_a{first}"}
-        if i == first:
-            parts.append(f"_n{i} = {x}._requires_grad")
-            continue
-        meets = i in op.promoted and op.promote is not None
-        read = filled(
-            READ, **names, same_dtype=filled(SAME_DTYPE, **names) if meets else "",
-            # NumPy's own functions refuse what is not theirs
-            same_kind=filled(SAME_KIND, **names) if op.ufunc is None else "",
-        )  # fmt: skip
-        if x in op.optional:
-            read = filled(READ_OPTIONAL, **names, read=read)
-        elif _takes_number(op, i):
-            number = f"{x} if _dtype is F16 else _dtype.type({x})" if half else x
-            read = filled(READ_OR_NUMBER, **names, read=read, number=number)
-        parts.append(read)
-    return "\n".join(parts)
-
-
-def _takes_number(op: Op, i: int) -> bool:
-    """Whether input i may be a Python number here: the second operand of arithmetic."""
-    arithmetic = op.kind == ELEMENTWISE or not any(op.formulas)
-    return arithmetic and i == 1 and op.promoted == (0, 1) and op.promote in (COMMON, FLOAT)
-
-
-def _recording(op: Op, half: bool) -> str:
-    able = [i for i, f in enumerate(op.formulas) if f is not None]
-    uncounted = connect = ""
-    if not op.view:  # a view has the counter of what it is a view of
-        marks = "\n".join(f"{t}._counter = UNCOUNTED" for _, t in _outputs(op))
-        uncounted = filled(UNCOUNT, INFERRING=INFERRING, marks=marks)
-    if able:
-        nodes = [_node(op, mask, able, k == 0, half) for k, mask in enumerate(_masks(op))]
-        connect = filled(
-            CONNECT, when="elif" if uncounted else "if", needed=" or ".join(f"_n{i}" for i in able),
-            only=f" and _mode != {INFERRING}" * op.view, PACKING=PACKING, guard=_guard(op),
-            nodes="\n".join(nodes),
-        )  # fmt: skip
-    return filled(RECORD, uncounted=uncounted, connect=connect) if uncounted or connect else "pass"
-
-
-def _guard(op: Op) -> str:
-    """Leaves outputs of another dtype to the general path, but for casts between float dtypes."""
-    y, _ = _outputs(op)[op.differentiable[0]]
-    unfit = f"{y}.dtype is not _dtype"
-    if op.kind == ELEMENTWISE and len(op.inputs) == 1:
-        unfit += f" and not is_floating({y}.dtype)"
-    return filled(GUARD, unfit=unfit)
-
-
-def _masks(op: Op) -> list[int]:
-    """All non-empty sets of inputs with a formula, as bits."""
-    able = sum(1 << i for i, f in enumerate(op.formulas) if f is not None)
-    return [mask for mask in range(1, able + 1) if mask & able == mask]
-
-
-def _node(op: Op, mask: int, able: list[int], is_first: bool, half: bool) -> str:
-    counters, saved, counted = [], [], []
-    for name in op.saves(mask):
-        if name in op.outputs:
-            k = op.outputs.index(name)
-            y, t = _outputs(op)[k]
-            if op.view or k not in op.differentiable:  # others tell the node of their counter
-                counters.append(f"{t}.counter")
-                saved.append(f"({y}, {t}._counter, {t}._counter[0], {k})")
-            else:
-                saved.append(f"({y}, None, 0, {k})")
-            continue
-        saved.append(name)
-        if name in op.optional or _takes_number(op, op.inputs.index(name)):
-            counted.append(f"({name}.__class__ in NUMBERS or {name}._counter is None)")
-        else:
-            counted.append(f"{name}._counter is None")
-    saved += ["None"] * op.held
-    changeable = f"None if {' and '.join(counted)} else versions_of(_node.saved)"
-    edges = [f"{n}._node or edge_of({n})" if mask >> i & 1 else "None"
-             for i, n in enumerate(op.inputs)]  # fmt: skip
-    several = len(op.differentiable) > 1
-    hang = [filled(HANG, t=_outputs(op)[k][1], node=f"Output(_node, {nr})" if several else "_node")
-            for nr, k in enumerate(op.differentiable)]  # fmt: skip
-    return filled(
-        NODE, when="if" if is_first else "elif", plan=_plan_and_meta(op, mask, half),
-        tests=" and ".join(f"_n{i}" if mask >> i & 1 else f"not _n{i}" for i in able),
-        edges=", ".join(edges), counters="\n".join(counters), hang="\n".join(hang),
-        saved=", ".join(saved) + "," * bool(saved), versions=changeable if counted else "None",
-    )  # fmt: skip
-
-
-def _plan_and_meta(op: Op, mask: int, half: bool) -> str:
-    count = len(op.inputs)
-    shapes = [f"_a{i}.shape" for i in range(count)]
-    dtypes = [f"_a{i}.dtype" for i in range(count)]
-    for i, name in enumerate(op.inputs):
-        if name in op.optional:
-            shapes[i] = f"() if _a{i} is None else _a{i}.shape"
-            dtypes[i] = f"None if _a{i} is None else _a{i}.dtype"
-        elif i in op.promoted and op.promote is not None:
-            dtypes[i] = "_dtype"
-        if half and _takes_number(op, i):
-            shapes[i] = f"() if _form == 2 else _a{i}.shape"
-    meta = f"(({', '.join(shapes)},), {_params(op)}, ({', '.join(dtypes)},), None, False)"
-    general = filled(PLAN, plan=f"general{mask}", meta=meta)
-    if half or not compiles_vjp(op):  # formulas may make float32 of bfloat16: cast back
-        return general
-    if op.kind != ELEMENTWISE:
-        return filled(PLAN, plan=f"plan{mask}", meta=meta)
-    kept = meta if op.params else "None"  # formulas may ask for parameters
-    plan = filled(PLAN, plan=f"plan{mask}", meta=kept)
-    if count == 1:  # an op that changes the dtype, such as a cast, has its gradient cast back
-        cases = [("_y.dtype is _dtype", plan)]
-    else:
-        met = [f"_a{i}.shape" for i in op.promoted] + ["_y.shape"] * (len(op.promoted) < count)
-        cases = [(" == ".join(met), plan)]
-        if _takes_number(op, 1) and mask == 1:
-            cases.insert(0, ("_form == 2", filled(PLAN, plan=f"number{mask}", meta=kept)))
-    parts = [filled(PLAN_IF, when="elif" if k else "if", test=test, plan=plan)
-             for k, (test, plan) in enumerate(cases)]  # fmt: skip
-    return "\n".join([*parts, "else:", indent(general, "    ")])
-
-
 def _plans(op: Op) -> dict[str, Any]:
     """The plans that the code of a row refers to, by name."""
     plans: dict[str, Any] = {"NUMBERS": (float, int, type(None))}
-    for mask in _masks(op):
+    for mask in masks_of(op):
         plans[f"general{mask}"] = plan_of(op, mask)
         if compiles_vjp(op):
             plans[f"plan{mask}"] = FastPlan(op, mask, number=False)
-    if _takes_number(op, 1) and op.formulas[0] is not None:
+    if takes_number(op, 1) and op.formulas[0] is not None:
         plans["number1"] = FastPlan(op, 1, number=True)
+    return plans
+
+
+def _formed_plans(op: Op) -> dict[str, Any]:
+    """Those of nodes that have been told the form of their operands with a launch."""
+    plans = {f"formed{mask}": FormedPlan(op, mask, number=False) for mask in masks_of(op)}
+    if takes_number(op, 1) and op.formulas[0] is not None:
+        plans["number_formed1"] = FormedPlan(op, 1, number=True)
     return plans

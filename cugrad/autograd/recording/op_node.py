@@ -18,8 +18,8 @@ from .recorded import recorded
 from .templates import compiled, filled
 
 __all__ = [
-    "NO_PARAMS", "FastPlan", "OpNode", "OpPlan", "compiles_vjp", "new_node", "plan_of",
-    "text_of_vjp",
+    "NO_PARAMS", "FastPlan", "FormedPlan", "OpNode", "OpPlan", "compiles_vjp", "new_node",
+    "plan_of", "text_of_vjp",
 ]  # fmt: skip
 
 NO_PARAMS: dict[str, Any] = {}
@@ -48,18 +48,14 @@ class OpPlan:
             return
         if type(self) is FastPlan and not getattr(fused, "wide", True):
             return  # it is for half precision, whose nodes have no such plan
-        others, kind, least = self.vjp, backend.array_types[0], backend.least
+        scope = {"others": self.vjp, "fused": fused, "kind": backend.array_types[0],
+                 "arrays": saving.arrays}  # fmt: skip
+        exec(compiled(self.text_of_fused(backend.least)), scope)
+        self.vjp = scope["vjp"]
 
-        def vjp(node: OpNode, g: Any) -> Any:
-            if type(g) is not kind or (g.size < least and g.itemsize != 2):
-                return others(node, g)
-            saved, meta = saving.arrays(node), node.meta
-            grads = fused(g, saved, meta)
-            if grads is None:
-                return self._vjp(node, g, raw, saved)
-            return self._adapted(raw, node, grads) if meta is not None else grads
-
-        self.vjp = vjp
+    def text_of_fused(self, least: int) -> str:
+        """The code of the gradients by a backend, for at least so many elements."""
+        return _text_of_fused(least, "saved = arrays(node)", "", "saved")
 
     def packed(self) -> OpPlan:
         """The plan for a node whose saved entries hooks have packed."""
@@ -127,6 +123,25 @@ def _adapt(m: Any, g: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     return g
 
 
+# The backward of a node by a backend that has the gradients of its row at once. They come in the
+# shapes and dtypes of inputs, or not at all.
+FUSED = """\
+def vjp(node, g):
+    if type(g) is kind{enough}:
+        {unpack}
+        {check}
+        grads = fused(g, {saved}, node.meta)
+        if grads is not None:
+            return grads
+    return others(node, g)
+"""
+
+
+def _text_of_fused(least: int, unpack: str, check: str, saved: str) -> str:
+    enough = f" and (g.size >= {least} or g.itemsize == 2)" * bool(least)
+    return filled(FUSED, enough=enough, unpack=unpack, check=check, saved=saved)
+
+
 # The backward of a node whose saved entries are plain, and whose gradients need no adapting.
 VJP = """\
 def vjp(node, g):
@@ -143,16 +158,37 @@ if {changed}:
 META = "shapes, params, _, _, _ = node.meta"
 
 
-class FastPlan(OpPlan):
-    """A plan for nodes whose saved entries are plain and whose gradients need no adapting."""
+class FormedPlan(OpPlan):
+    """A plan for nodes whose saved entries are plain, and which know the form of their inputs."""
 
-    __slots__ = ("_number", "_packed")
+    __slots__ = ("_number",)
 
     def __init__(self, op: Op, mask: int, number: bool) -> None:
         super().__init__(op, mask)
-        self.vjp = _compile_vjp(op, mask, number)
-        self._number, self._packed = number, None  # type: bool, OpPlan | None
+        self._number = number
         self.fused()
+
+    def text_of_fused(self, least: int) -> str:
+        places, unpack, check = _unpacking(self.op, self.mask, self._number, False)
+        saved = "".join(f"{places[name]}, " for name in self.saves)
+        return _text_of_fused(least, unpack, check, f"({saved})")
+
+    def packed(self) -> OpPlan:
+        return plan_of(self.op, self.mask)
+
+
+class FastPlan(FormedPlan):
+    """A plan for nodes whose saved entries are plain and whose gradients need no adapting."""
+
+    __slots__ = ("_packed",)
+
+    def __init__(self, op: Op, mask: int, number: bool) -> None:
+        self._packed: OpPlan | None = None
+        super().__init__(op, mask, number)
+
+    def fused(self) -> OpPlan:
+        self.vjp = _compile_vjp(self.op, self.mask, self._number)
+        return super().fused()
 
     def packed(self) -> OpPlan:
         """The plan when hooks have packed what is saved."""
@@ -185,6 +221,15 @@ def text_of_vjp(op: Op, mask: int, number: bool = False, packed: bool = False) -
             arrays(node)  # raises if changed in place
         return F0(g, s0._array), None,
     """
+    places, unpack, check = _unpacking(op, mask, number, packed)
+    return filled(
+        VJP, calls=op.calls(mask, places), unpack=unpack, check=check,
+        meta=META if op.params or op.kind != ELEMENTWISE else "",
+    )  # fmt: skip
+
+
+def _unpacking(op: Op, mask: int, number: bool, packed: bool) -> tuple[dict[str, str], str, str]:
+    """Where a formula finds what it asks for, and the code that takes it out and looks at it."""
     checks, places, saves = [], {"m": "raw", "g": "g"}, op.saves(mask)
     for i, name in enumerate(saves):
         if packed:
@@ -202,12 +247,8 @@ def text_of_vjp(op: Op, mask: int, number: bool = False, packed: bool = False) -
             places[name] = f"s{i}._array"
     names = ", ".join(f"s{i}" for i in range(len(saves)))
     saved = "arrays(node)" if packed else "node.saved"
-    return filled(
-        VJP, calls=op.calls(mask, places),
-        unpack=names and filled(UNPACK, names=names, saved=saved),
-        check=checks and filled(CHECK, changed=" or ".join(checks)),
-        meta=META if op.params or op.kind != ELEMENTWISE else "",
-    )  # fmt: skip
+    unpack = filled(UNPACK, names=names, saved=saved) if names else ""
+    return places, unpack, filled(CHECK, changed=" or ".join(checks)) if checks else ""
 
 
 def compiles_vjp(op: Op) -> bool:

@@ -82,6 +82,7 @@ class CupyBackend:
             function = written.forward_of(op, fused.forward_of(op, CupyBackend.xp))
             if several.devices:
                 function = placed(function, strict=True)
+                function.kept = None  # type: ignore[attr-defined]  # on whichever device it is
             self._rows[op] = function
         return function
 

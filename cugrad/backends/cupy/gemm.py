@@ -19,6 +19,7 @@ import numpy as np
 from ..wanted import wanted
 from .arrays import form_of, new_array
 from .gemm_plan import LIBRARY_DTYPES, Copy, Gemm, plan
+from .launches.starting import call, not_noted
 from .memory import made_room
 
 __all__ = ["Product", "gemm_of", "handle_of_thread", "matmul", "product_of"]
@@ -98,6 +99,7 @@ def _elements(strides: Ints, dtype: Any) -> Ints:
 
 def _matmul(a: Array, b: Array) -> Array:
     """Vectors, operands to copy first, dtypes that cuBLAS lacks, and errors."""
+    not_noted()
     if a.ndim == 0 or b.ndim == 0:
         raise ValueError(
             f"matmul: got {a.shape} and {b.shape}, want 1-D or more; use * for scalars"
@@ -144,7 +146,8 @@ def _dense(x: Array, batch: Ints, broadcast: bool) -> Array:
 class Product:
     """One call of cuBLAS for operands that lie in one way, and all that it is told of them.
 
-    `into(a, b, out)` writes the product to an array that lies in the order of its dims.
+    `into` writes the product of arrays at two addresses to an array, at a third, that lies in the
+    order of its dims.
     """
 
     __slots__ = ("shape", "dtype", "form", "into")
@@ -155,13 +158,16 @@ class Product:
 
     def run(self, a: Array, b: Array) -> Array:
         """The product, new."""
-        out = new_array(self.form)
-        self.into(a, b, out)
+        return self.write(a, b, new_array(self.form))
+
+    def write(self, a: Array, b: Array, out: Array) -> Array:
+        """The product in `out`."""
+        call(self.into, a, b, out)
         return out
 
 
-def _called(gemm: Gemm, dtype: Any) -> Callable[[Array, Array, Array], None]:
-    """The call of cuBLAS as a function of operands and result."""
+def _called(gemm: Gemm, dtype: Any) -> Callable[[int, int, int], None]:
+    """The call of cuBLAS as a function of the addresses of operands and result."""
     from cupy_backends.cuda.libs import cublas  # not at the top: it loads libcublas
 
     first_transposed, second_transposed, m, n, k, *_, batch = gemm
@@ -174,19 +180,19 @@ def _called(gemm: Gemm, dtype: Any) -> Callable[[Array, Array, Array], None]:
     rounded = cublas.CUBLAS_COMPUTE_32F_FAST_TF32 if dtype.name == "float32" else exact
     algorithm, size = cublas.CUBLAS_GEMM_DEFAULT, m * n
     first_ld, first_stride, second_ld, second_stride = gemm[5:9]
-    call = cublas.gemmEx if batch == 1 else cublas.gemmStridedBatchedEx
+    gemm_call = cublas.gemmEx if batch == 1 else cublas.gemmStridedBatchedEx
 
-    def single(a: Array, b: Array, out: Array) -> None:
-        call(
-            handle_of_thread(), first_way, second_way, m, n, k, one, b.data.ptr, kind, first_ld,
-            a.data.ptr, kind, second_ld, zero, out.data.ptr, kind, m,
+    def single(a: int, b: int, out: int) -> None:
+        gemm_call(
+            handle_of_thread(), first_way, second_way, m, n, k, one, b, kind, first_ld,
+            a, kind, second_ld, zero, out, kind, m,
             rounded if wanted.tf32 else exact, algorithm,
         )  # fmt: skip
 
-    def many(a: Array, b: Array, out: Array) -> None:
-        call(
-            handle_of_thread(), first_way, second_way, m, n, k, one, b.data.ptr, kind, first_ld,
-            first_stride, a.data.ptr, kind, second_ld, second_stride, zero, out.data.ptr, kind, m,
+    def many(a: int, b: int, out: int) -> None:
+        gemm_call(
+            handle_of_thread(), first_way, second_way, m, n, k, one, b, kind, first_ld,
+            first_stride, a, kind, second_ld, second_stride, zero, out, kind, m,
             size, batch, rounded if wanted.tf32 else exact, algorithm,
         )  # fmt: skip
 

@@ -16,7 +16,7 @@ from ..features import Features
 from ..wanted import wanted
 from ..written_to import may_write
 from .codecs import CodecKernels
-from .fused.rows import column_sum, mean_of
+from .fused.rows import mean_of, sum_of
 from .gemm import matmul
 from .windows import as_strided
 from .written import cells
@@ -344,7 +344,7 @@ class CupyNamespace(Features):
     @staticmethod
     def sum(a: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
         if dtype is None and axis is not None:
-            sums = column_sum(a, axis, keepdims)
+            sums = sum_of(a, axis, keepdims)
             if sums is not None:
                 return sums
         return _reduce(cupy.sum, a, axis, dtype, keepdims)

@@ -231,13 +231,15 @@ def gradients_by_blocks(op: Any, mask: int, raw: Any) -> Callable[..., Any] | No
         half = is_half(g.dtype)
         if not (op.widens if half else wide and g.dtype.kind == "f"):
             return None
-        shapes, params, _, compute, conjugates = ((), {}, (), None, False) if meta is None else meta
+        plain: Any = (), {}, (), None, False
+        shapes, params, dtypes, compute, conjugates = plain if meta is None else meta
         if compute is not None or conjugates:
             return None
         for x in saved:
             if hasattr(x, "dtype") and not isinstance(x, (np.ndarray, np.generic)):
                 return None  # an array of a vmap
-        return by_blocks(lambda g, *saved: formula(raw, g, saved, shapes, params), (g, *saved))
+        grads = by_blocks(lambda g, *saved: formula(raw, g, saved, shapes, params), (g, *saved))
+        return grads if grads is None or meta is None else raw.fitted(grads, shapes, dtypes)
 
     gradients.wide = wide  # type: ignore[attr-defined]
     return gradients

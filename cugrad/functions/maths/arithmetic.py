@@ -57,6 +57,7 @@ def _public(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+BOOL = np.dtype(bool)
 ONE = 1  # what `alpha=` is unless it is named: True and 1.0 are looked at
 
 
@@ -239,7 +240,7 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
         lines = condition if condition._array.ndim else recorded.unsqueeze(condition, 0)
         return tuple(recorded.nonzero(lines).unbind(1))
     kind = array_of(condition, "where", "condition").dtype
-    if kind.kind != "b" and kind != np.uint8:
+    if kind is not BOOL and kind != np.uint8:
         raise RuntimeError(
             "where expected condition to be a boolean tensor, but got a tensor with dtype "
             f"{condition.dtype}"

@@ -54,7 +54,7 @@ def relu(input: Tensor, inplace: bool = False, *, keep_bits: bool = False) -> Te
     tensor([64], dtype=torch.uint8)
     """
     if not keep_bits:
-        return _run("relu", input, inplace)
+        return _run("relu", input, True) if inplace else recorded.relu(input)
     array = input._array
     bits = make(backend_of(array).xp.packbits(~(array <= 0).reshape(-1)))  # nan stays
     if not inplace:

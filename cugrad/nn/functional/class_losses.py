@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ... import dtypes
 from ...autograd.autocast import autocasts
-from ...autograd.recording.record import recorded
+from ...autograd.recording.recorded import first_of, recorded
 from ...dtypes import type_name
 from ...functions.calls.arguments import of_reals
 from ...functions.indexing.bounds import is_looked_at
@@ -73,7 +73,7 @@ def nll_loss(
     reduction = settled(reduction, size_average, reduce)
     classes = _check_target(input, target, weight)
     _check_range(target, classes, ignore_index)
-    return recorded.nll_loss(input, target, weight, reduction, ignore_index)[0]
+    return first_of.nll_loss(input, target, weight, reduction, ignore_index)
 
 
 @autocasts
@@ -102,7 +102,7 @@ def cross_entropy(
     classes = _check_target(input, target, weight)
     _check_range(target, classes, ignore_index)
     how = (weight, reduction, ignore_index, label_smoothing)
-    return recorded.cross_entropy(input, target, *how)[0]
+    return first_of.cross_entropy(input, target, *how)
 
 
 def _per_class(weight: Tensor, scores: Tensor) -> Tensor:

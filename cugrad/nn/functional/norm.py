@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from ...autograd.mode import will_change
-from ...autograd.recording.record import recorded
+from ...autograd.recording.recorded import first_of, recorded
 from ...autograd.recording.views import changed
 from ...backends import backend_of
 from ...backends.batched.arrays import levels_of
@@ -155,7 +155,7 @@ def layer_norm(
     for x in (weight, bias):
         if x is not None and x._array.dtype is not dtype:
             of_one_dtype("layer_norm", input, True, weight=weight, bias=bias)
-    return recorded.native_layer_norm(input, weight, bias, shape, eps)[0]
+    return first_of.native_layer_norm(input, weight, bias, shape, eps)
 
 
 def _trailing_shape(
@@ -190,9 +190,9 @@ def rms_norm(
     if eps is None:
         eps = finfo(input.dtype).eps
     if weight is None or weight.dtype is input.dtype:
-        return recorded.rms_norm(input, weight, shape, eps)[0]
+        return first_of.rms_norm(input, weight, shape, eps)
     wide = promote_types(input.dtype, weight.dtype)
-    result = recorded.rms_norm(cast(input, wide), cast(weight, wide), shape, eps)[0]
+    result = first_of.rms_norm(cast(input, wide), cast(weight, wide), shape, eps)
     return cast(result, input.dtype)
 
 
@@ -229,7 +229,7 @@ def group_norm(
                 f"but got {name} of shape {list(vector.shape)} and input of shape {list(shape)}"
             )
     of_one_dtype("group_norm", input, True, weight=weight, bias=bias)
-    return recorded.native_group_norm(input, weight, bias, num_groups, eps)[0]
+    return first_of.native_group_norm(input, weight, bias, num_groups, eps)
 
 
 def instance_norm(

@@ -84,7 +84,9 @@ def _sum_to_shape(xp: Any, self: Any, shape: Shape) -> Any:
     axes = tuple(range(lead)) + tuple(
         [i + lead for i, n in enumerate(shape) if n == 1 and self.shape[i + lead] != 1]
     )
-    return xp.sum(self, axes, None, False).reshape(shape) if axes else self.copy()
+    if all(self.shape[i] == 1 for i in axes):  # nothing to add up
+        return self.reshape(shape).copy()
+    return xp.sum(self, axes, None, False).reshape(shape)
 
 
 row(

@@ -10,22 +10,25 @@ import cupy
 import numpy as np
 
 from ...traced.arrays import Traced, reached_from
-from ..arrays import by_value, form_of, new_array
+from ..arrays import form_of, new_array
+from ..launches.starting import StructKernel, start
+from ..launches.straight import Function, Start, launches_of
 from .expressions import signature, value_of
 from .layouts import Layout, Operand, layout_of, needs_alignment
 from .source import THREADS, fields, kernel_source, struct_format
 
 __all__ = [
-    "OPTIONS", "Graph", "KernelPlan", "New", "Argument", "dense_strides", "graph_of", "kernel_of",
-    "values_of",
+    "BLOCK", "OPTIONS", "Graph", "KernelPlan", "New", "Argument", "dense_strides", "graph_of",
+    "kernel_of", "values_of",
 ]  # fmt: skip
 
 Array = Any  # cupy.ndarray
 
 # One multiplication and one addition are two roundings, as they are where each is a kernel.
 OPTIONS = ("--fmad=false",)
+BLOCK = (THREADS,)
 
-_kernels: dict[Any, Any] = {}
+_kernels: dict[Any, StructKernel] = {}
 
 
 class Graph(NamedTuple):
@@ -51,7 +54,7 @@ def graph_of(name: str, results: Sequence[Traced], inputs: Sequence[str], told: 
     return Graph(name, nodes, tuple(results), tuple(inputs), outputs, numbers)
 
 
-def kernel_of(graph: Graph, layout: Layout) -> Any:
+def kernel_of(graph: Graph, layout: Layout) -> StructKernel:
     """The kernel of a graph for operands that lie so: one for all graphs of this form."""
     form = signature(graph.nodes, graph.results, values=not graph.numbers)
     key = graph.name, form, layout.kind, graph.inputs, graph.outputs
@@ -61,7 +64,7 @@ def kernel_of(graph: Graph, layout: Layout) -> Any:
             graph.name, graph.nodes, graph.results, layout, graph.inputs, graph.outputs,
             graph.numbers,
         )  # fmt: skip
-        kernel = _kernels[key] = cupy.RawKernel(code, graph.name, OPTIONS)
+        kernel = _kernels[key] = StructKernel(code, graph.name, OPTIONS)
     return kernel
 
 
@@ -71,6 +74,10 @@ class New(NamedTuple):
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     strides: tuple[int, ...] | None
+
+    def form(self) -> Any:
+        """What a function in a straight line is told of it: see `launches_of`."""
+        return form_of(self.shape, self.dtype) if self.strides is None else self.make
 
     def make(self) -> Array:
         if self.strides is None:
@@ -94,7 +101,7 @@ def dense_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 class Argument:
     """A kernel's one argument: `head` packs the addresses, which come first, `tail` is the rest."""
 
-    __slots__ = ("head", "tail", "form")
+    __slots__ = ("head", "tail")
 
     def __init__(self, members: Sequence[tuple[str, str, str]], values: dict[str, Any]) -> None:
         count = sum(letter == "P" for _, _, letter in members)
@@ -102,17 +109,12 @@ class Argument:
         whole = struct.pack(struct_format(members), *[0] * count, *rest)
         self.head = struct.Struct(f"@{count}P").pack
         self.tail = whole[struct.calcsize(f"@{count}P") :]
-        self.form = by_value(len(whole))
-
-    def packed(self, pointers: Sequence[int]) -> np.ndarray[Any, Any]:
-        return np.frombuffer(self.head(*pointers) + self.tail, self.form)
 
 
 class KernelPlan:
     """A kernel for operands of certain shapes, strides and dtypes, and all that a launch needs."""
 
-    __slots__ = ("graph", "operands", "new", "kernel", "grid", "told", "aligned", "widest",
-                 "slow", "direct")  # fmt: skip
+    __slots__ = ("graph", "operands", "new", "kernel", "grid", "told", "aligned", "widest", "slow")
 
     def __init__(
         self, graph: Graph, operands: Sequence[Operand], new: Sequence[New], layout: Layout
@@ -126,12 +128,6 @@ class KernelPlan:
         modes = layout.modes[:-1] + layout.modes[-1] * len(new)
         self.aligned = needs_alignment(layout._replace(modes=modes), sizes)
         self.widest = max(self.aligned)
-        # of one result in the order of its dims: what a launch in a straight line takes
-        self.direct: Any = None
-        if len(new) == 1 and new[0].strides is None:
-            told = self.told
-            self.direct = (*form_of(*new[0][:2]), self.widest, told.head, told.tail, told.form,
-                           self.kernel, self.grid)  # fmt: skip
         self.slow: KernelPlan | None = None  # for arrays that begin at other addresses
 
     def run(self, arrays: Sequence[Array], home: Array | None = None) -> list[Array]:
@@ -142,24 +138,29 @@ class KernelPlan:
             results = [home]
         else:
             results = [new.make() for new in self.new]
-        self.start([x.data.ptr for x in (*arrays, *results)])
+        self.start([*arrays, *results])
         return results
 
     def change(self, *arrays: Array) -> None:
         """Writes what the kernel computes of `arrays` over the first, which lies as a new one."""
-        pointers = [x.data.ptr for x in arrays]
-        self.start([*pointers, pointers[0]])
+        self.start([*arrays, arrays[0]])
 
-    def start(self, pointers: Sequence[int]) -> None:
-        bits = 0
-        for pointer in pointers:
-            bits |= pointer
-        if bits % self.widest:
-            for pointer, multiple in zip(pointers, self.aligned):
-                if pointer % multiple:
-                    self.unaligned().launch(pointers)
-                    return
-        self.launch(pointers)
+    def start(self, arrays: Sequence[Array]) -> None:
+        plan = self
+        if any(x.data.ptr % multiple for x, multiple in zip(arrays, self.aligned)):
+            plan = self.unaligned()
+        start(plan.kernel, plan.grid, BLOCK, arrays, plan.told.head, plan.told.tail)
+
+    def straight(
+        self, parameters: Sequence[str], arrays: Sequence[str], answer: str, opening: str = "pass"
+    ) -> Function:
+        """`run` as a function of `parameters`, among which `arrays` are, which answers with the
+        new ones, by the names y0, y1, ...; see `launches_of`.
+        """
+        new = {f"y{k}": x.form() for k, x in enumerate(self.new)}
+        begins = [f"at_{x}" for x in (*arrays, *new)]
+        starts = [Start(self.kernel, self.grid, BLOCK, begins, self.told.tail)]
+        return launches_of(parameters, arrays, new, starts, answer, self.widest, opening)
 
     def may_write(self, home: Array, arrays: Sequence[Array]) -> bool:
         """Whether the one result has the form of `home`, and no operand shares memory with it but
@@ -176,9 +177,6 @@ class KernelPlan:
             (x.data.ptr, x.shape, x.strides) == same or not cupy.may_share_memory(x, home)
             for x in arrays
         )
-
-    def launch(self, pointers: Sequence[int]) -> None:
-        self.kernel(self.grid, (THREADS,), (self.told.packed(pointers),))
 
     def unaligned(self) -> KernelPlan:
         if self.slow is None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...traced.arrays import Traced, reached_from
 from ...traced.lists import ListGraph, MakeListGraph, NumbersGraph
+from ..launches.starting import MOST_BYTES, StructKernel
 from .expressions import STORED, name_of, signature
 from .launch import OPTIONS
 from .list_source import CHUNK, Members, list_source, numbers_source, told
@@ -24,11 +25,10 @@ __all__ = ["ListKernels", "NumberKernels"]
 
 Array = Any  # cupy.ndarray
 
-TABLE_BYTES = 4096  # of the arguments of a kernel, on every device and driver
 FLOATS = frozenset(["float16", "bfloat16", "float32", "float64"])
 NUMPY_OF = {"long long": "i8", "int": "i4", "float": "f4", "double": "f8", "bool": "?"}
 
-_kernels: dict[Any, tuple[Any, np.dtype[Any], int]] = {}
+_kernels: dict[Any, tuple[StructKernel, np.dtype[Any], int]] = {}
 
 
 class Entry(NamedTuple):
@@ -190,7 +190,7 @@ class ListKernels:
                 row[name] = value
             if graph.fold is not None:
                 row["first"] = first
-            kernel((int(blocks[-1]),), (THREADS,), (args,))
+            kernel((int(blocks[-1]),), (THREADS,), args.tobytes())
             first += int(blocks[-1])
         return first
 
@@ -212,7 +212,7 @@ def _kernel(graph: ListGraph, dtypes: Any, whole: bool, by_row: str, one: bool) 
         members, capacity = _members(graph, names, by_row, one)
         pack = 16 // max(d.itemsize for d in dtypes) if whole else 1
         code = list_source(graph, names, pack, members, by_row, one)
-        raw = cupy.RawKernel(code, graph.name, OPTIONS)
+        raw = StructKernel(code, graph.name, OPTIONS)
         kernel = _kernels[key] = raw, _table(members), capacity
     return kernel
 
@@ -234,7 +234,7 @@ def _members(graph: ListGraph, names: Sequence[str], by_row: str, one: bool) -> 
     used = 8 * (len(heads) + len(values)) + 4 * len(ints) + 8
     rows = bool(by_row) and not one
     per_array = 8 * len(names) + 8 + 4 + 4 * rows
-    many = (TABLE_BYTES - used) // per_array
+    many = (MOST_BYTES - used) // per_array
     lists = [(f"{STORED[d]}*", f"list{k}", many) for k, d in enumerate(names)]
     lists.append(("long long", "size", many))
     ints += [("int", "start", many)] + [("int", "row", many)] * rows
@@ -285,7 +285,7 @@ class NumberKernels:
                 for k, x in enumerate(settings):
                     row[f"set{k}"] = x.data.ptr if isinstance(x, cupy.ndarray) else x
                 grid = -(-len(some) // THREADS)
-                kernel((grid,), (THREADS,), (args,))
+                kernel((grid,), (THREADS,), args.tobytes())
         return constants
 
     def _kernel(self, names: Sequence[str], settings: Sequence[Any], dtype: str) -> Any:
@@ -298,13 +298,13 @@ class NumberKernels:
             heads += [(f"const {STORED[kind]}*" if kind else "double", f"set{k}", 0)
                       for k, kind in enumerate(kinds)]  # fmt: skip
             ints = [("int", "count", 0), ("int", "first", 0)]
-            many = (TABLE_BYTES - 8 * len(heads) - 16) // (8 * max(1, len(names)))
+            many = (MOST_BYTES - 8 * len(heads) - 16) // (8 * max(1, len(names)))
             lists = [(f"{STORED[d]}*", f"count{k}", many) for k, d in enumerate(names)]
             members = _by_size(heads + lists + ints)
             inputs = [f"*a.count{k}[row]" for k in range(len(names))]
             inputs += [f"{'*' * bool(kind)}a.set{k}" for k, kind in enumerate(kinds)]
             code = numbers_source(self.graph, inputs, names, dtype, members)
-            raw = cupy.RawKernel(code, self.graph.name, OPTIONS)
+            raw = StructKernel(code, self.graph.name, OPTIONS)
             kernel = _kernels[key] = raw, _table(members), many
         return kernel
 

@@ -18,8 +18,10 @@ import numpy as np
 
 from ....runtime.kept import of_thread
 from ...traced.arrays import Traced
+from ..launches.starting import StructKernel, start
+from ..launches.straight import Function, Start, launches_of
 from .expressions import STORED, device_functions, signature, statements
-from .launch import OPTIONS, Argument, Graph, New, values_of
+from .launch import BLOCK, OPTIONS, Argument, Graph, New, values_of
 from .layouts import Layout
 from .source import (
     THREADS,
@@ -41,7 +43,7 @@ STEPS = 8  # that a thread should have to do at least
 LANES = 32
 PER_THREAD = 2  # cudaStreamPerThread
 
-_kernels: dict[Any, Any] = {}
+_kernels: dict[Any, StructKernel] = {}
 _tickets: dict[Any, Array] = {}
 
 
@@ -86,43 +88,55 @@ def reduction_to(shape: tuple[int, ...], target: tuple[int, ...]) -> Reduction |
 class ReductionPlan:
     """A kernel that writes some of its results and adds up others, and all that a launch needs."""
 
-    __slots__ = ("new", "reduction", "kernel", "grid", "told", "sums")
-    kernel: Any
+    __slots__ = ("new", "kernel", "grid", "told", "partial")
 
     def __init__(
         self, graph: Graph, layout: Layout, reduction: Reduction, summed: Sequence[bool],
         new: Sequence[New], mean: bool = False,
     ) -> None:  # fmt: skip
-        self.new, self.reduction = new, reduction
-        self.sums = [_accumulator(x) for x, is_sum in zip(graph.results, summed) if is_sum]
-        members = _members(graph, layout, self.sums)
+        self.new = new
+        sums = [_accumulator(x) for x, is_sum in zip(graph.results, summed) if is_sum]
+        members = _members(graph, layout, sums)
         form = signature(graph.nodes, graph.results, values=not graph.numbers)
         key = (graph.name, form, layout.kind, graph.inputs, graph.outputs, reduction.leading,
                tuple(summed), mean)  # fmt: skip
-        self.kernel = _kernels.get(key)
-        if self.kernel is None:
+        kernel = _kernels.get(key)
+        if kernel is None:
             code = _source(graph, layout, reduction.leading, summed, members, mean)
-            self.kernel = _kernels[key] = cupy.RawKernel(code, graph.name, OPTIONS)
+            kernel = _kernels[key] = StructKernel(code, graph.name, OPTIONS)
+        self.kernel = kernel
         self.grid = (reduction.tiles, reduction.parts)
         length = reduction.rows if reduction.leading else reduction.columns
         values = values_of(layout, graph)
         values |= {"rows": reduction.rows, "columns": reduction.columns}
         values["part"] = -(-length // reduction.parts)
         self.told = Argument(members, values)
+        parts = reduction.parts, reduction.kept  # of sums that the last block adds up
+        self.partial = [New(parts, np.dtype(k), None) if parts[0] > 1 else None for k in sums]
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """New arrays with what the kernel computes of `arrays`."""
         results = [new.make() for new in self.new]
-        pointers = [x.data.ptr for x in (*arrays, *results)]
-        partial = []  # kept until the kernel is queued
-        if self.reduction.parts > 1:
-            shape = (self.reduction.parts, self.reduction.kept)
-            partial = [cupy.ndarray(shape, kind) for kind in self.sums]
-            pointers += [x.data.ptr for x in (*partial, tickets_of_stream())]
-        else:
-            pointers += [0] * (len(self.sums) + 1)
-        self.kernel(self.grid, (THREADS,), (self.told.packed(pointers),))
+        partial = [None if new is None else new.make() for new in self.partial]
+        several = [*arrays, *results, *partial, tickets_of_stream() if any(self.partial) else None]
+        start(self.kernel, self.grid, BLOCK, several, self.told.head, self.told.tail)
         return results
+
+    def straight(
+        self, parameters: Sequence[str], arrays: Sequence[str], answer: str, opening: str = "pass"
+    ) -> Function:
+        """As that of a `KernelPlan`."""
+        new = {f"y{k}": x.form() for k, x in enumerate(self.new)}
+        begins = [f"at_{x}" for x in (*arrays, *new)]
+        for k, x in enumerate(self.partial):
+            begins.append("0" if x is None else f"at_partial{k}")
+            if x is not None:
+                new[f"partial{k}"] = x.form()
+        begins.append("tickets().data.ptr" if any(self.partial) else "0")
+        starts = [Start(self.kernel, self.grid, BLOCK, begins, self.told.tail)]
+        return launches_of(
+            parameters, arrays, new, starts, answer, 1, opening, tickets=tickets_of_stream
+        )
 
 
 class _OfCapture(threading.local):

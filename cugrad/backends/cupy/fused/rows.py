@@ -15,26 +15,34 @@ import cupy
 import numpy as np
 
 from ... import BY_ARRAY_TYPE
-from ...traced.arrays import NUMBERS, Trace, Traced, Untraceable, reached_from
+from ...traced.arrays import Trace, Traced, Untraceable, reached_from
 from ...traced.namespace import TracedBackend
 from ...wanted import wanted
-from ..arrays import alloc, blank
+from ..launches.rows import (
+    MOST_PLANS,
+    Gradients,
+    form_of_array,
+    key_of,
+    named,
+    of_array_or_value,
+    straight,
+    told_of,
+)
+from ..launches.straight import launches_of
 from .expressions import checked, name_of
 from .launch import KernelPlan, New, dense_strides, graph_of
 from .layouts import Operand, layout_of, strides_in_order
 from .reductions import ReductionPlan, reduction_to
-from .source import THREADS
 
-__all__ = ["backward_of", "column_sum", "forward_of", "graph_plan", "mean_of"]
+__all__ = ["backward_of", "forward_of", "graph_plan", "mean_of", "sum_of"]
 
 Array = Any  # cupy.ndarray
 
 BY_ARRAY_TYPE[Traced] = TracedBackend()  # type: ignore[assignment]
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
-MOST_PLANS = 4096  # of one row; then it begins anew
-ndarray, frombuffer = cupy.ndarray, np.frombuffer
-BLOCK = (THREADS,)
+FEW = 1 << 16  # elements, of which a launch takes longer than their sum
+ndarray = cupy.ndarray
 
 
 class Declined:
@@ -47,166 +55,91 @@ class Declined:
 def forward_of(op: Any, xp: Any) -> Callable[..., Any]:
     """A row's forward as a function of arrays, numbers and parameters, by position or name.
 
-    That of an elementwise row may answer with `home`, which then has the result.
+    That of an elementwise row has itself as `in_place`, which may answer with `home`: that then has
+    the result.
     """
     plain = partial(op.forward, xp) if op.ufunc is None else getattr(xp, op.ufunc)
     if op.kind != "elementwise":
         return plain
     plans: dict[Any, Any] = {}
 
+    def plan_for(args: Sequence[Any]) -> Any:
+        """The plan for arguments; None where arrays are others' among them."""
+        key: list[Any] = []
+        for x in args:
+            if type(x) is ndarray:
+                key += (x.dtype.num, x.shape, x.strides)
+            elif _is_other_array(x):
+                return None
+            else:
+                key.append(named(x))
+        return _kept(plans, tuple(key), lambda: forward_plan(op, args))
+
     def forward(*args: Any, home: Array | None = None, **params: Any) -> Any:
         if not wanted.fused:
             return plain(*args, **params)
         if params:
-            named = {**op.defaults, **params}
-            names = [*op.inputs, *op.params]
-            args = (*args, *[named[n] for n in names[len(args) :]])
-        key: list[Any] = []
-        arrays = []
-        for x in args:
-            if type(x) is ndarray:
-                key += (x.dtype.num, x.shape, x.strides)
-                arrays.append(x)
-            elif _is_other_array(x):
-                return plain(*args)
-            else:
-                key += (type(x), _name_of(x))
-        plan = plans.get(tuple(key))
-        if plan is None:
-            plan = _kept(plans, tuple(key), lambda: forward_plan(op, args))
-        return plan.run(arrays, home)[0] if type(plan) is KernelPlan else plain(*args)
+            named_values = {**op.defaults, **params}
+            args = (*args, *[named_values[n] for n in names[len(args) :]])
+        plan = plan_for(args)
+        if type(plan) is not KernelPlan:
+            return plain(*args)
+        return plan.run([x for x in args if type(x) is ndarray], home)[0]
 
-    direct = forward
-    if not op.params and len(op.inputs) <= 2 and not op.variadic:
-        direct = (_of_one if len(op.inputs) == 1 else _of_two)(plans, forward)
-    direct.plans = plans  # type: ignore[attr-defined]
-    direct.in_place = forward  # type: ignore[attr-defined]
-    return direct
+    def begin(*args: Any) -> Any:
+        plan = plan_for(args) if wanted.fused else None
+        if type(plan) is not KernelPlan:
+            return plain(*args), None, None
+        arrays = {name: x for name, x in zip(names, args) if type(x) is ndarray}
+        result = plan.run(list(arrays.values()))[0]
+        return result, plan.straight(names, list(arrays), "y0"), told_of(op, args, result)
 
+    def part(i: int, name: str) -> str:
+        return of_array_or_value(name) if i else form_of_array(name)
 
-# The same in a straight line, where operands lie in the order of their dims and a plan is there.
-
-
-def _of_one(plans: dict[Any, Any], forward: Callable[..., Any]) -> Callable[..., Any]:
-    """`forward` of one array."""
-    launches: dict[Any, Any] = {}
-
-    def of_one(x: Any) -> Any:
-        if not wanted.fused:
-            return forward(x)
-        try:
-            shape, kind, size, widest, head, tail, form, kernel, grid = launches[
-                x._c_contiguous, x.dtype.num, x.shape
-            ]
-        except Exception:  # nothing is kept, or it is no array of CuPy
-            return _first(launches, plans, forward, x)
-        out = blank(ndarray)
-        out._init(shape, kind, alloc(size), None, None)
-        first, last = x.data.ptr, out.data.ptr
-        if (first | last) % widest:
-            return forward(x)
-        kernel(grid, BLOCK, (frombuffer(head(first, last) + tail, form),))
-        return out
-
-    return of_one
-
-
-def _of_two(plans: dict[Any, Any], forward: Callable[..., Any]) -> Callable[..., Any]:
-    """`forward` of two arrays, or of an array and a number."""
-    launches: dict[Any, Any] = {}
-
-    def of_two(x: Any, y: Any) -> Any:
-        if not wanted.fused:
-            return forward(x, y)
-        try:
-            if type(y) is ndarray:
-                shape, kind, size, widest, head, tail, form, kernel, grid = launches[
-                    x._c_contiguous, y._c_contiguous, x.dtype.num, x.shape, y.dtype.num, y.shape
-                ]
-                second = y.data.ptr
-            else:
-                shape, kind, size, widest, head, tail, form, kernel, grid = launches[
-                    x._c_contiguous, x.dtype.num, x.shape, type(y), _name_of(y)
-                ]
-                second = 0
-        except Exception:  # nothing is kept, or it is no array of CuPy
-            return _first(launches, plans, forward, x, y)
-        out = blank(ndarray)
-        out._init(shape, kind, alloc(size), None, None)
-        first, last = x.data.ptr, out.data.ptr
-        if (first | second | last) % widest:
-            return forward(x, y)
-        pointers = head(first, second, last) if second else head(first, last)
-        kernel(grid, BLOCK, (frombuffer(pointers + tail, form),))
-        return out
-
-    return of_two
-
-
-def _first(
-    launches: dict[Any, Any], plans: dict[Any, Any], forward: Callable[..., Any], *args: Any
-) -> Any:
-    """Runs `forward`, and keeps how it launches."""
-    result = forward(*args)
-    x, y = args[0], args[-1]
-    if type(x) is not ndarray or not x._c_contiguous:
-        return result
-    key: Any = x.dtype.num, x.shape, x.strides
-    short: Any = x._c_contiguous, x.dtype.num, x.shape
-    if len(args) > 1 and type(y) is ndarray:
-        if not y._c_contiguous:
-            return result
-        key = *key, y.dtype.num, y.shape, y.strides
-        short = True, *short, y.dtype.num, y.shape
-    elif len(args) > 1:
-        key, short = (*key, type(y), _name_of(y)), (*short, type(y), _name_of(y))
-    plan = plans.get(key)
-    if type(plan) is KernelPlan and plan.direct is not None:
-        if len(launches) >= MOST_PLANS:
-            launches.clear()
-        launches[short] = plan.direct
-    return result
-
-
-def _name_of(value: Any) -> Any:
-    """What a value that is no array is called in a key: itself, unless equals may differ."""
-    if isinstance(value, (float, np.generic)):
-        value = float(value)
-        return value if value and value == value else repr(value)
-    return value if value and type(value) in NUMBERS else repr(value)
+    names = [*op.inputs, *op.params]
+    run = straight(names, key_of(op, part, "named({})"), forward, begin, op.defaults)
+    run.plans, run.in_place = plans, forward
+    return run
 
 
 def backward_of(op: Any, mask: int, raw: Any) -> Callable[..., Any]:
     """`backward(g, saved, meta)`: the gradients of the inputs in `mask`, None for the others; or
     None where there is no kernel.
-
-    A gradient has the shape and dtype of its input, or, where that was broadcast, those of the op.
     """
     plans: dict[Any, Any] = {}
 
-    def backward(g: Array, saved: Sequence[Any], meta: Any) -> Any:
-        if not wanted.fused:
-            return None
+    def plan_for(g: Array, saved: Sequence[Any], meta: Any) -> Any:
         key: list[Any] = [g.dtype.num, g.shape, g.strides]
-        arrays = [g]
         for x in saved:
             if type(x) is ndarray:
                 key += (x.dtype.num, x.shape, x.strides)
-                arrays.append(x)
             elif _is_other_array(x):
                 return None
             else:
-                key += (type(x), _name_of(x))
+                key.append(named(x))
         if meta is not None:
             shapes, params, dtypes, compute, _ = meta
             key += (shapes, repr(params) if params else "", dtypes, compute)
-        plan = plans.get(tuple(key))
-        if plan is None:
-            plan = _kept(plans, tuple(key), lambda: BackwardPlan(op, mask, raw, g, saved, meta))
-        return plan.run(arrays) if type(plan) is BackwardPlan else None
+        return _kept(plans, tuple(key), lambda: BackwardPlan(op, mask, raw, g, saved, meta))
 
-    backward.plans = plans  # type: ignore[attr-defined]
-    return backward
+    def backward(g: Array, saved: Sequence[Any], meta: Any) -> Any:
+        plan = plan_for(g, saved, meta) if wanted.fused else None
+        if type(plan) is not BackwardPlan:
+            return None
+        return plan.run([g, *[x for x in saved if type(x) is ndarray]])
+
+    def begin(g: Array, saved: Sequence[Any], meta: Any) -> Any:
+        plan = plan_for(g, saved, meta) if wanted.fused else None
+        if type(plan) is not BackwardPlan:
+            return None, None, None
+        arrays = form.arrays(g, saved)
+        return plan.run(list(arrays.values())), plan.straight(form, list(arrays)), None
+
+    form = Gradients(op, mask)
+    run: Any = form.straight(backward, begin)
+    run.plans = plans
+    return run
 
 
 def _is_other_array(x: Any) -> bool:
@@ -215,6 +148,10 @@ def _is_other_array(x: Any) -> bool:
 
 
 def _kept(plans: dict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
+    """The plan of a key, made when it is first asked for."""
+    plan = plans.get(key)
+    if plan is not None:
+        return plan
     try:
         plan = make()
     except Untraceable as error:
@@ -242,12 +179,14 @@ def forward_plan(op: Any, args: Sequence[Any]) -> KernelPlan:
 class BackwardPlan:
     """The gradients of a row: which are the incoming gradient as it is, and a kernel for others."""
 
-    __slots__ = ("plan", "places")
+    __slots__ = ("plan", "places", "unfit", "_fit")
 
     def __init__(
         self, op: Any, mask: int, raw: Any, g: Array, saved: Sequence[Any], meta: Any
     ) -> None:
-        shapes, params, dtypes, compute = None, {}, None, None
+        shapes: Any = None
+        dtypes: Any = None
+        params, compute = {}, None
         if meta is not None:
             shapes, params, dtypes, compute, conjugates = meta
             if conjugates:
@@ -286,16 +225,31 @@ class BackwardPlan:
         _demand_floats(arrays, results)
         told = bool(op.params) or len(arrays) <= len(saved)
         self.plan: KernelPlan | ReductionPlan | None = None
+        self.unfit = False  # whether results are in full, and are added up behind the kernel
         if results:
             name = f"{op.name}_backward"
             self.plan = summing_plan(name, results, targets, arrays, told)
-            if self.plan is None:  # sums that no kernel does: in full, and added up behind
+            if self.plan is None:
                 self.plan = plan_of(name, trace, whole, arrays, told)
+                self.unfit = any(target != g.shape for target in targets)
+        if self.unfit:
+            self._fit = lambda grads: raw.fitted(grads, shapes, dtypes)
 
     def run(self, arrays: list[Array]) -> tuple[Any, ...]:
         results = [] if self.plan is None else self.plan.run(arrays)
         results.append(arrays[0])
-        return tuple([None if k is None else results[k] for k in self.places])
+        gradients = tuple([None if k is None else results[k] for k in self.places])
+        return self._fit(gradients) if self.unfit else gradients
+
+    def straight(self, form: Gradients, arrays: Sequence[str]) -> Callable[..., Any]:
+        """`run` of `g, saved, meta`, of which these are arrays."""
+        if self.unfit:
+            return lambda g, saved, meta: self.run(list(form.arrays(g, saved).values()))
+        parts = ["None" if k is None else "g" if k == -1 else f"y{k}" for k in self.places]
+        answer = f"({', '.join(parts)},)"
+        if self.plan is None:
+            return launches_of(form.names, [], {}, [], answer, 1)
+        return self.plan.straight(form.names, arrays, answer, form.opening)
 
 
 def _given(trace: Trace, args: Sequence[Any]) -> list[Any]:
@@ -384,38 +338,20 @@ def summing_plan(
 _sums: dict[Any, Any] = {}
 
 
-def column_sum(a: Array, axis: Any, keepdims: bool) -> Array | None:
-    """The sum over the first axes; None for other axes, and for numbers that are no floats.
+def sum_of(a: Array, axis: Any, keepdims: bool) -> Array | None:
+    """The sum over axes that are first, or last; None for others, and for other dtypes.
 
-    CuPy's own kernel reads each column with few threads.
+    CuPy's own kernel reads columns with few threads. Long rows it adds up as fast, and is left to.
     """
-    axes = axis if isinstance(axis, tuple) else (axis,)
-    count = len(axes)
-    if not wanted.fused or name_of(a.dtype) not in FLOATS or not 0 < count < a.ndim:
-        return None
-    if sorted([x % a.ndim for x in axes]) != list(range(count)):
-        return None
-    key = a.dtype.num, a.shape, a.strides, count, keepdims
-    plan = _sums.get(key)
-    if plan is None:
-        plan = _kept(_sums, key, lambda: _column_plan(a, count, keepdims))
-    return plan.run([a])[0] if type(plan) is ReductionPlan else None
-
-
-def _column_plan(a: Array, count: int, keepdims: bool) -> ReductionPlan:
-    x = Trace().input(0, a.dtype)
-    target = (1,) * (count * keepdims) + a.shape[count:]
-    plan = summing_plan("column_sum", [x], [target], [a], False)
-    if plan is None:
-        raise Untraceable("there is nothing to sum")
-    return plan
+    return _total(a, axis, keepdims, "sum")
 
 
 def mean_of(a: Array, axis: Any, keepdims: bool) -> Array | None:
-    """The mean over axes that are first, or last; None for others, and for other dtypes.
+    """The mean, as `sum_of`, of rows of any length. CuPy's is a sum and a division."""
+    return _total(a, axis, keepdims, "mean")
 
-    CuPy's is a sum and a division.
-    """
+
+def _total(a: Array, axis: Any, keepdims: bool, name: str) -> Array | None:
     axes = range(a.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     if type(a) is not ndarray or not wanted.fused or not a.size or not a.ndim:
         return None
@@ -424,17 +360,17 @@ def mean_of(a: Array, axis: Any, keepdims: bool) -> Array | None:
     dims = {x % a.ndim for x in axes if -a.ndim <= x < a.ndim}
     if len(dims) != len(axes) or not dims:
         return None
-    key = a.dtype.num, a.shape, a.strides, tuple(axes), keepdims, "mean"
-    plan = _sums.get(key)
-    if plan is None:
-        plan = _kept(_sums, key, lambda: _mean_plan(a, dims, keepdims))
+    if name == "sum" and a.size > FEW and (0 not in dims or len(dims) == a.ndim):
+        return None
+    key = a.dtype.num, a.shape, a.strides, tuple(axes), keepdims, name
+    plan = _kept(_sums, key, lambda: _total_plan(a, dims, keepdims, name))
     return plan.run([a])[0] if type(plan) is ReductionPlan else None
 
 
-def _mean_plan(a: Array, dims: set[int], keepdims: bool) -> ReductionPlan:
+def _total_plan(a: Array, dims: set[int], keepdims: bool, name: str) -> ReductionPlan:
     x = Trace().input(0, a.dtype)
     target = tuple([1 if k in dims else n for k, n in enumerate(a.shape)])
-    plan = summing_plan("mean", [x], [target], [a], False, mean=True)
+    plan = summing_plan(name, [x], [target], [a], False, mean=name == "mean")
     if plan is None:
         raise Untraceable("there is nothing to sum, or its dims lie among others")
     if not keepdims:

@@ -18,7 +18,7 @@ import numpy as np
 from ...wanted import wanted
 from ..kernels import attention as plain
 from ..kernels import tensor_cores
-from .launch import BLOCK, FLOATS, LIMIT, accumulator, blocks, dense, kernel
+from .launch import BLOCK, FLOATS, LIMIT, accumulator, blocks, dense, kernel, name_of
 
 __all__ = ["attention", "attention_backward"]
 
@@ -68,7 +68,7 @@ class Setting(NamedTuple):
     def mask_kind(self) -> int:
         if self.mask is None:
             return NO_MASK
-        return SEEN if self.mask.dtype.name == "bool" else ADDED
+        return SEEN if name_of(self.mask.dtype) == "bool" else ADDED
 
     def owned(self, name: str) -> int:
         """How many queries, or keys, a block of a kernel has."""
@@ -78,7 +78,7 @@ class Setting(NamedTuple):
 
     def tiles(self, name: str) -> tuple[int, int]:
         """How many queries, and keys, a tile of a plain kernel has, so that all fit in 48 KB."""
-        wide = self.q.array.dtype.name == "float64" or self.width > 64
+        wide = name_of(self.q.array.dtype) == "float64" or self.width > 64
         if name == "attention":
             return (32, 32) if wide else (64, 32)
         return (16, 16) if wide else (32, 32)
@@ -99,7 +99,7 @@ class Setting(NamedTuple):
             blocks(self.q.shape[2], self.owned(name)),
         ]  # fmt: skip
         kept = 1 / (1 - how.p) if how.p < 1 else 0.0
-        letter = "d" if self.q.array.dtype.name == "float64" else "f"
+        letter = "d" if name_of(self.q.array.dtype) == "float64" else "f"
         return struct.pack(f"19q10i2{letter}0q", *steps, *self.mask_steps(), *numbers, how.scale,
                            kept)  # fmt: skip
 
@@ -111,8 +111,8 @@ class Setting(NamedTuple):
         run(grid, (CORES if self.on_cores else BLOCK,), (*arrays, self.packed(name, o, g)))
 
     def kernel(self, name: str, o: Heads, g: Heads) -> Any:
-        dtype = self.q.array.dtype.name
-        mask = None if self.mask is None else self.mask.dtype.name
+        dtype = name_of(self.q.array.dtype)
+        mask = None if self.mask is None else name_of(self.mask.dtype)
         if not self.on_cores:
             queries, keys = self.tiles(name)
             return kernel(plain.KERNELS[name], name, dtype, mask, 1, D=self.width, BQ=queries,
@@ -154,10 +154,10 @@ def _setting(
     arrays = [x for x in (query, key, value, mask, bits) if x is not None]
     if not wanted.fused or any(type(x) is not ndarray or not x.size for x in arrays):
         return None
-    name = query.dtype.name
+    name = name_of(query.dtype)
     if name not in FLOATS or key.dtype != query.dtype or value.dtype != query.dtype:
         return None
-    if mask is not None and (mask.dtype.name not in (name, "float32", "bool") or mask.ndim > 4):
+    if mask is not None and (name_of(mask.dtype) not in (name, "float32", "bool") or mask.ndim > 4):
         return None
     lead, groups = query.shape[:-2], how.groups
     other = lead if groups == 1 else (*lead[:-1], lead[-1] // groups)

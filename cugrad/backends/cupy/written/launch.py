@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import re
 import struct
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 import cupy
 import numpy as np
 
-from ....runtime.kept import of_thread
-from ..arrays import by_value
 from ..fused.expressions import name_of
 from ..fused.reductions import tickets_of_stream
 from ..kernels import code
+from ..launches.starting import StructKernel, start
 
 __all__ = [
     "BLOCK", "FLOATS", "LIMIT", "Written", "accumulator", "blocks", "dense", "int32", "int64",
-    "kernel", "name_of", "noted", "pack_of", "team_of", "tickets_of_stream",
+    "kernel", "name_of", "pack_of", "team_of", "tickets_of_stream",
 ]  # fmt: skip
 
 Array = Any  # cupy.ndarray
@@ -30,7 +28,6 @@ LIMIT = 2**31 - 2**20  # below it an int counts on for a block or two
 int32, int64 = np.int32, np.int64
 
 
-ndarray, frombuffer = cupy.ndarray, np.frombuffer
 HEAD = re.compile(
     r'extern "C" __global__ void __launch_bounds__\((\d+)\) (\w+)\(([^)]*)\)\s*\{', re.S
 )
@@ -45,34 +42,24 @@ class Written:
     told.
     """
 
-    __slots__ = ("raw", "pack", "order", "letters", "form")
+    __slots__ = ("kernel", "count", "head", "pack", "order")
 
     def __init__(self, text: str, name: str, sums: str) -> None:
-        source, self.letters, self.order = _of_one_argument(
+        source, letters, self.order = _of_one_argument(
             text, name, "d" if sums == "float64" else "f"
         )
-        self.raw = cupy.RawKernel(source, name)
-        packed = struct.Struct(self.letters)
-        self.pack, self.form = packed.pack, by_value(packed.size)
+        self.kernel = StructKernel(source, name)
+        self.count = letters.count("P")  # pointers come first
+        self.head, self.pack = struct.Struct(f"@{self.count}P"), struct.Struct(letters).pack
 
     def __call__(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any]) -> None:
         """Starts it with arrays, numbers, and the bytes of structs, in the order of its text; None
         is a null pointer.
         """
-        if noted.calls is not None:
-            noted.calls.append((self, grid, block, args))
-        values = [x.data.ptr if type(x) is ndarray else 0 if x is None else x for x in args]
-        told = self.pack(*[values[k] for k in self.order])
-        self.raw(grid, block, (frombuffer(told, self.form),))
-
-
-class _Noted(threading.local):
-    """What this thread launches, while a plan of it is made it down: see plans.py."""
-
-    calls: list[Any] | None = None
-
-
-noted = of_thread(_Noted())
+        told = [args[k] for k in self.order]
+        arrays, values = told[: self.count], told[self.count :]
+        tail = self.pack(*[0] * self.count, *values)[self.head.size :]
+        start(self.kernel, grid, block, arrays, self.head.pack, tail)
 
 
 def _of_one_argument(text: str, name: str, sums: str) -> tuple[str, str, list[int]]:

@@ -213,7 +213,7 @@ def rms_norm_backward(
     return _rows_backward(grad_output, input, weight, None, rstd, _last(input, normalized_shape))
 
 
-@backward("native_layer_norm", "rms_norm", "native_group_norm")
+@backward("native_layer_norm", "rms_norm", "native_group_norm", keeps=True)
 def gradients_of_rows(call: NodeCall) -> tuple[Array | None, ...] | None:
     """A kernel for the input, and one for weight and bias together."""
     x, means, factors = call["input"], call["mean"], call["rstd"]

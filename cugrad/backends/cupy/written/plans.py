@@ -1,202 +1,110 @@
 """Launches of written kernels that are done again for operands of the same form.
 
-What a row's function starts, and what it makes, depends on dtypes, shapes, alignment, numbers and
-the settings in `wanted` alone. So its first run is noted down, with the places of operands and of
-new arrays among the arguments; then those places are filled, and nothing is decided again.
+A row's first run is noted down, with the places of operands and of new arrays among the arguments
+of its kernels; then those places are filled, and nothing is decided again.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import cupy
 import numpy as np
 
-from ...wanted import wanted
-from ..arrays import alloc, blank, form_of
-from .launch import noted, tickets_of_stream
+from ..arrays import form_of
+from ..launches.starting import noted
+from ..launches.straight import LibraryCall, Start, launches_of
+from .launch import tickets_of_stream
 
-__all__ = ["in_a_straight_line", "planned"]
+__all__ = ["noted_run"]
 
 Array = Any  # cupy.ndarray
 Function = Callable[..., Any]
-ndarray, frombuffer = cupy.ndarray, np.frombuffer
-MOST_PLANS = 4096  # of one row; then it begins anew
+ndarray = cupy.ndarray
 COUNTERS = np.dtype(np.uint32).num  # of arrays that count the blocks of a stream, and of no others
-NUMBERS = frozenset([int, float, bool, str, tuple, type(None)])  # what parameters are
 ALIGNMENT = 16  # bytes, of which kernels read as many at once
 
 
-def launches_of(args: Sequence[Any], calls: Sequence[Any], results: Any) -> Function:
-    """A function of arguments of one form that launches what was launched, in a straight line.
+def noted_run(
+    run: Callable[[], Any], parameters: Sequence[str], operands: Mapping[str, Array],
+    opening: str = "pass",
+) -> tuple[Any, Function | None]:  # fmt: skip
+    """What `run()` answers, and a function of `parameters` that launches the same kernels for
+    operands of the same form: None where they cannot be known from what was launched.
 
-    If all operands began at addresses of vectors, it answers None where one does not.
+    It must do nothing but launch kernels and products if its operands are dense: what else it did
+    would be left out the next time. See `launches_of` for the rest.
     """
-    operands = [(f"x{k}", x) for k, x in enumerate(args) if type(x) is ndarray]
-    names = {x.data.ptr: name for name, x in operands}
-    several = results if isinstance(results, tuple) else (results,)
-    outputs = {x.data.ptr: x for x in several}
-    scope: dict[str, Any] = {
-        "ndarray": ndarray, "blank": blank, "alloc": alloc, "frombuffer": frombuffer,
-        "tickets": tickets_of_stream,
-    }  # fmt: skip
-    new: list[str] = []
-    lines: list[str] = []
-    for number, (kernel, grid, block, told) in enumerate(calls):
-        count = kernel.letters.count("P")  # pointers come first
-        pointers, values = [], [told[k] for k in kernel.order[count:]]
-        for x in [told[k] for k in kernel.order[:count]]:
-            if x is None or not x.size:
-                pointers.append("0")
-            elif x.dtype.num == COUNTERS and x.data.ptr not in names:
-                pointers.append("tickets().data.ptr")
-            else:
-                place = x.data.ptr
-                if place not in names:
-                    name = names[place] = f"y{len(new)}"
-                    kept = outputs.get(place, x)
-                    for part, value in form_of(kept.shape, kept.dtype)._asdict().items():
-                        scope[f"{part}_{name}"] = value
-                    call = f"_init(shape_{name}, kind_{name}, alloc(size_{name}), None, None)"
-                    new.append(f"    {name} = blank(ndarray)\n    {name}.{call}")
-                pointers.append(f"{names[place]}.data.ptr")
-        head = f"@{count}P"
-        tail = kernel.pack(*[0] * count, *values)[struct.calcsize(head) :]
-        for part, value in (
-            ("raw", kernel.raw), ("grid", grid), ("block", block), ("form", kernel.form),
-            ("head", struct.Struct(head).pack), ("tail", tail),
-        ):  # fmt: skip
-            scope[f"{part}{number}"] = value
-        packed = f"frombuffer(head{number}({', '.join(pointers)}) + tail{number}, form{number})"
-        lines.append(f"    raw{number}(grid{number}, block{number}, ({packed},))")
-    answer = ", ".join(names[x.data.ptr] for x in several)
-    answer += "," * (isinstance(results, tuple) and len(several) == 1)
-    aligned = not any(x.data.ptr % ALIGNMENT for _, x in operands)
-    addresses = " | ".join(f"{name}.data.ptr" for name, _ in operands)
-    check = [f"    if ({addresses}) % {ALIGNMENT}:\n        return None"] * aligned
-    head = f"def run({', '.join(f'x{k}' for k in range(len(args)))}):"
-    exec("\n".join([head, *check, *new, *lines, f"    return {answer}"]), scope)
-    function: Any = scope["run"]
-    function.aligned = aligned
-    return function
-
-
-def planned(function: Function) -> Function:
-    """A row's function, whose launches are kept by the form of its operands.
-
-    It must do nothing but launch written kernels where its operands are dense: what else it did
-    would be left out the next time. None for arrays of the host, or of a vmap.
-    """
-    plans: dict[Any, Function] = {}
-
-    def run(*args: Any) -> Any:
-        form = _form(args)
-        if form is None:
-            is_foreign = any(
-                type(x) is not ndarray
-                and x.__class__ not in NUMBERS
-                and not isinstance(x, np.generic)
-                for x in args
-            )
-            return None if is_foreign else function(*args)
-        try:
-            return plans[form](*args)
-        except KeyError:
-            return _first_run(function, args, plans, form)
-
-    run.plans = plans  # type: ignore[attr-defined]
-    run.plan_of = lambda args: plans.get(_form(args))  # type: ignore[attr-defined]
-    return run
-
-
-def _form(args: Sequence[Any]) -> Any:
-    """What a plan depends on; None where there is none."""
-    key: list[Any] = [wanted.number]
-    for x in args:
-        if type(x) is ndarray and x._c_contiguous:
-            key += (x.dtype.num, x.shape, x.data.ptr % ALIGNMENT)
-        elif x.__class__ in NUMBERS:
-            key.append(x)
-        else:
-            return None
-    return tuple(key)
-
-
-# The arguments are compared as they are: what is no array of CuPy has no `_c_contiguous`.
-STRAIGHT = """\
-def key({names}):
-    return {key},
-
-def run({signature}):
-    if wanted.fused:
-        try:
-            launch = launches[{key},]
-        except Exception:  # nothing is kept, or an operand is of another kind
-            launch = general
-        result = launch({names})
-        if result is None and launch is not general:
-            result = general({names})
-        if result is not None:
-            return result
-    return plain({names})
-"""
-
-
-def in_a_straight_line(op: Any, function: Function, plain: Function) -> Function:
-    """A row by its planned function, and by `plain` where that answers None."""
-    launches: dict[Any, Function] = {}
-
-    def general(*args: Any) -> Any:
-        result = function(*args)
-        launch: Any = None if result is None else function.plan_of(args)  # type: ignore[attr-defined]
-        if launch is not None and launch.aligned:
-            if len(launches) >= MOST_PLANS:
-                launches.clear()
-            launches[scope["key"](*args)] = launch
-        return result
-
-    names = [*op.inputs, *op.params]
-    parts = []
-    for name in op.inputs:
-        part = f"{name}._c_contiguous, {name}.dtype.num, {name}.shape"
-        parts.append(f"None if {name} is None else ({part})" if name in op.optional else part)
-    scope: dict[str, Any] = {
-        "wanted": wanted, "launches": launches, "general": general, "plain": plain,
-    }  # fmt: skip
-    scope.update((f"default_{n}", op.defaults.get(n)) for n in names)
-    text = STRAIGHT.format(
-        names=", ".join(names), key=", ".join(["wanted.number", *parts, *op.params]),
-        signature=", ".join([names[0], *[f"{n}=default_{n}" for n in names[1:]]]),
-    )  # fmt: skip
-    exec(text, scope)
-    run: Function = scope["run"]
-    return run
-
-
-def _first_run(
-    function: Function, args: Sequence[Any], plans: dict[Any, Function], form: Any
-) -> Any:
     before, noted.calls = noted.calls, []
     try:
-        results = function(*args)
+        results = run()
         calls = noted.calls
     finally:
         noted.calls = before
-    operands = [x for x in args if type(x) is ndarray]
-    if results is None or not calls or not _can_be_kept(operands, calls):
-        return results
-    if len(plans) >= MOST_PLANS:
-        plans.clear()
-    plans[form] = launches_of(args, calls, results)
-    return results
+    if results is None or not calls or not _can_be_kept(list(operands.values()), calls):
+        return results, None
+    return results, _again(parameters, operands, calls, results, opening)
 
 
 def _can_be_kept(operands: list[Array], calls: Sequence[Any]) -> bool:
     """Whether each array of the launches is an operand, from its beginning, or new."""
-    spans = [(x.data.ptr, x.data.ptr + x.nbytes) for x in operands]
-    if len({begin for begin, _ in spans}) < len(spans) or not all(x.size for x in operands):
+    if None in calls or not all(x.size for x in operands):
+        return False
+    products = all(not isinstance(what, tuple) for what, _ in calls)  # they take any strides
+    if not products and not all(x._c_contiguous for x in operands):
+        return False
+    spans = [(x.data.ptr, x.data.ptr + _extent(x)) for x in operands]
+    if len({begin for begin, _ in spans}) < len(spans):
         return False  # one array in two places: the next time they may be two
-    arrays = [x for *_, args in calls for x in args if type(x) is ndarray and x.size]
+    if any(begin % ALIGNMENT for begin, _ in spans):
+        return False  # the kernels are those for such addresses
+    arrays = [x for _, several in calls for x in several if x is not None and x.size]
     return not any(b < x.data.ptr < e for x in arrays for b, e in spans)
+
+
+def _extent(x: Array) -> int:
+    """The bytes from an array's first element to its last."""
+    steps = zip(x.strides, x.shape, strict=True)
+    return int(x.itemsize + sum(step * (n - 1) for step, n in steps if step > 0))
+
+
+def _again(
+    parameters: Sequence[str], operands: Mapping[str, Array], calls: Sequence[Any], results: Any,
+    opening: str,
+) -> Function | None:  # fmt: skip
+    names = {x.data.ptr: name for name, x in operands.items()}
+    several = results if isinstance(results, tuple) else (results,)
+    outputs = {x.data.ptr: x for x in several if x is not None}
+    new: dict[str, Any] = {}
+    starts: list[Start | LibraryCall] = []
+    for what, arrays in calls:
+        addresses = []
+        if not isinstance(what, tuple) and any(x.data.ptr not in names for x in arrays[:-1]):
+            return None  # an operand is a copy
+        for x in arrays:
+            if x is None or not x.size:
+                addresses.append("0")
+                continue
+            place = x.data.ptr
+            if place not in names and x.dtype.num == COUNTERS:
+                addresses.append("tickets().data.ptr")
+                continue
+            if place not in names:
+                name = names[place] = f"y{len(new)}"
+                kept = outputs.get(place, x)
+                new[name] = form_of(kept.shape, kept.dtype)
+            addresses.append(f"at_{names[place]}")
+        if isinstance(what, tuple):
+            kernel, grid, block, tail = what
+            starts.append(Start(kernel, grid, block, addresses, tail))
+        else:
+            starts.append(LibraryCall(what, addresses))
+    if any(x is not None and x.data.ptr not in names for x in several):
+        return None  # it is made by what is not noted
+    answer = ", ".join("None" if x is None else names[x.data.ptr] for x in several)
+    answer += "," * (isinstance(results, tuple) and len(several) == 1)
+    return launches_of(
+        parameters, list(operands), new, starts, answer, ALIGNMENT, opening,
+        tickets=tickets_of_stream,
+    )  # fmt: skip

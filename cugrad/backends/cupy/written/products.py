@@ -10,10 +10,9 @@ import cupy
 
 from ...traced.arrays import Trace
 from ...wanted import wanted
-from ..arrays import new_array
 from ..cublaslt.products import BIAS, BIAS_GRADIENT, EpilogueProduct
 from ..fused.launch import KernelPlan
-from ..fused.rows import column_sum, plan_of
+from ..fused.rows import plan_of, sum_of
 from ..gemm import MOST_PLANS, Product, gemm_of, matmul
 from .launch import FLOATS, name_of
 from .registry import NodeCall, backward, forward
@@ -35,7 +34,7 @@ _plans: dict[Any, AffinePlan | None] = {}  # by how the operands lie
 _sums: dict[Any, EpilogueProduct | None] = {}
 
 
-@forward("linear")
+@forward("linear", keeps=True)
 def linear(input: Array, weight: Array, bias: Array | None) -> Array | None:
     """`input @ weight.T + bias`; None for what takes more than one product."""
     key: Any = input.dtype.num, input.shape, weight.dtype.num, weight.shape
@@ -54,8 +53,7 @@ def linear(input: Array, weight: Array, bias: Array | None) -> Array | None:
         out = whole.run(input, weight, bias)
         if out is not None:
             return out
-    out = new_array(product.form)
-    product.into(input, weight, out)
+    out = product.run(input, weight)
     if kernel is not None:
         kernel.change(out, bias)
     return out
@@ -88,7 +86,34 @@ def _plan(input: Array, weight: Array, bias: Array | None) -> AffinePlan | None:
     return AffinePlan(product, kernel, whole)
 
 
-@backward("linear")
+@forward("mm", "bmm", "matmul", keeps=True)
+def product(self: Array, other: Array) -> Array | None:
+    """By one call of cuBLAS; None for vectors, and for operands of two dtypes."""
+    if min(self.ndim, other.ndim) < 2 or self.dtype != other.dtype:
+        return None
+    return matmul(self, other)
+
+
+@backward("mm", "bmm", "matmul", keeps=True)
+def gradients_of_product(call: NodeCall) -> tuple[Array | None, ...] | None:
+    """A product for each; None for vectors, and for batches that were broadcast."""
+    first, second = call.op.inputs
+    shape, other = call.shape(first), call.shape(second)
+    folds = len(other) == 2  # one matrix for all
+    if min(len(shape), len(other)) < 2 or not (folds or shape[:-2] == other[:-2]):
+        return None
+    g, gradients = call.g, {}
+    if call.wants(first):
+        gradients[first] = matmul(g, call[second].swapaxes(-1, -2))
+    if call.wants(second):
+        x = call[first]
+        if folds and len(shape) > 2:
+            x, g = x.reshape(-1, shape[-1]), g.reshape(-1, g.shape[-1])
+        gradients[second] = matmul(x.swapaxes(-1, -2), g)
+    return call.answer(**gradients)
+
+
+@backward("linear", keeps=True)
 def gradients_of_linear(call: NodeCall) -> tuple[Array | None, ...] | None:
     """Two products, and the sum for the bias, which cuBLASLt adds up in the second of them."""
     g, x, weight = call.g, call["input"], call["weight"]
@@ -106,7 +131,7 @@ def gradients_of_linear(call: NodeCall) -> tuple[Array | None, ...] | None:
         if slopes is None:
             slopes = matmul(rows.T, columns)
     if call.wants("bias") and offsets is None:
-        offsets = column_sum(rows, 0, False)
+        offsets = sum_of(rows, 0, False)
         if offsets is None:
             return None
     of_input = matmul(g, weight) if call.wants("input") else None

@@ -9,9 +9,10 @@ import cupy
 import numpy as np
 
 from ...wanted import wanted
-from .plans import in_a_straight_line, planned
+from ..launches.rows import Gradients, form_of_array, key_of, straight, told_of
+from .plans import noted_run
 
-__all__ = ["BACKWARDS", "FORWARDS", "backward", "backward_of", "forward", "forward_of"]
+__all__ = ["BACKWARDS", "FORWARDS", "KEPT", "backward", "backward_of", "forward", "forward_of"]
 
 Array = Any  # cupy.ndarray
 Function = Callable[..., Any]
@@ -19,6 +20,7 @@ ndarray = cupy.ndarray
 
 FORWARDS: dict[str, Function] = {}  # by row: the result of its inputs and parameters, or None
 BACKWARDS: dict[str, Function] = {}  # by row: the gradients of a `NodeCall`, or None
+KEPT: set[Function] = set()  # those whose launches are kept by the form of the operands
 
 
 def forward(*names: str, keeps: bool = False) -> Callable[[Function], Function]:
@@ -26,17 +28,21 @@ def forward(*names: str, keeps: bool = False) -> Callable[[Function], Function]:
 
     With `keeps` its launches are kept by the form of the operands: see plans.py.
     """
-    return lambda function: _enter(FORWARDS, names, planned(function) if keeps else function)
+    return lambda function: _enter(FORWARDS, names, function, keeps)
 
 
-def backward(*names: str) -> Callable[[Function], Function]:
-    """Says that a function of a `NodeCall` computes the gradients of rows."""
-    return lambda function: _enter(BACKWARDS, names, function)
+def backward(*names: str, keeps: bool = False) -> Callable[[Function], Function]:
+    """Says that a function of a `NodeCall` computes the gradients of rows; `keeps` as above."""
+    return lambda function: _enter(BACKWARDS, names, function, keeps)
 
 
-def _enter(table: dict[str, Function], names: Sequence[str], function: Function) -> Function:
+def _enter(
+    table: dict[str, Function], names: Sequence[str], function: Function, keeps: bool
+) -> Function:
     for name in names:
         table[name] = function
+    if keeps:
+        KEPT.add(function)
     return function
 
 
@@ -92,23 +98,36 @@ def _as_operands(op: Any, run: Function) -> Function:
 
 
 def _run_of(op: Any, function: Function, plain: Function) -> Function:
-    if hasattr(function, "plans"):
-        return in_a_straight_line(op, function, plain)
     names = [*op.inputs, *op.params]
 
     def run(*args: Any, **params: Any) -> Any:
-        if wanted.fused:
+        if wanted.fused and _on_device(args):
             full = args
             if len(args) < len(names):
-                named = {**op.defaults, **params}
-                full = (*args, *[named.get(n) for n in names[len(args) :]])
-            if _on_device(args):
-                result = function(*full)
-                if result is not None:
-                    return result
+                values = {**op.defaults, **params}
+                full = (*args, *[values.get(n) for n in names[len(args) :]])
+            result = function(*full)
+            if result is not None:
+                return result
         return plain(*args, **params)
 
-    return run
+    def begin(*args: Any) -> Any:
+        if not wanted.fused or not _on_device(args):
+            return plain(*args), None, None
+        operands = {name: x for name, x in zip(names, args) if type(x) is ndarray}
+        result, launch = noted_run(lambda: function(*args), names, operands)
+        if result is None:
+            return plain(*args), None, None
+        return result, launch, told_of(op, args, result)
+
+    def part(i: int, name: str) -> str:
+        form = form_of_array(name)
+        return f"None if {name} is None else ({form})" if op.inputs[i] in op.optional else form
+
+    if function not in KEPT:
+        return run
+    defaults = {n: op.defaults.get(n) for n in names[1:]}
+    return straight(names, key_of(op, part, "{}"), run, begin, defaults)
 
 
 def backward_of(op: Any, mask: int, raw: Any) -> Function | None:
@@ -122,12 +141,20 @@ def backward_of(op: Any, mask: int, raw: Any) -> Function | None:
     def run(g: Any, saved: Sequence[Any], meta: Any) -> Any:
         if not wanted.fused or meta is None or not _on_device((g, *saved)):
             return None
-        shapes, params, _, compute, conjugates = meta
+        shapes, params, dtypes, compute, conjugates = meta
         if conjugates or compute is not None:
             return None
-        return function(NodeCall(op, mask, g, saved, shapes, {**op.defaults, **params}))
+        grads = function(NodeCall(op, mask, g, saved, shapes, {**op.defaults, **params}))
+        return None if grads is None else raw.fitted(grads, shapes, dtypes)
 
-    return run
+    def begin(g: Any, saved: Sequence[Any], meta: Any) -> Any:
+        operands = form.arrays(g, saved)
+        return *noted_run(lambda: run(g, saved, meta), form.names, operands, form.opening), None
+
+    if function not in KEPT:
+        return run
+    form = Gradients(op, mask)
+    return form.straight(run, begin)
 
 
 def _on_device(args: Sequence[Any]) -> bool:

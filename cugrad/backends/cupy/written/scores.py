@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import cupy
 
+from ..fused.rows import mean_of, sum_of
 from ..kernels.scores import KERNELS
 from ..kernels.statistics import KERNELS as STATISTICS
 from ..kernels.statistics import KINDS
@@ -315,3 +316,18 @@ def _slopes(kind: str) -> Any:
 
 for _kind in KINDS:
     backward(_kind)(_slopes(_kind))
+
+
+# Sums ---------------------------------------------------------------------------------------------
+
+
+@forward("sum", keeps=True)
+def total(self: Array, dim: tuple[int, ...] | None, keepdim: bool) -> Array | None:
+    """By `sum_of`, where that has a kernel."""
+    return sum_of(self, dim, keepdim)
+
+
+@forward("mean", keeps=True)
+def mean(self: Array, dim: tuple[int, ...] | None, keepdim: bool) -> Array | None:
+    """By `mean_of`, where that has a kernel."""
+    return mean_of(self, dim, keepdim)

@@ -1,0 +1,166 @@
+"""Rows, and their gradients, by the launches that are kept for the form of their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import cupy
+import numpy as np
+
+from ...wanted import wanted
+from .straight import Function
+
+__all__ = [
+    "MOST_PLANS", "Gradients", "Kept", "form_of_array", "key_of", "named", "of_array_or_value",
+    "straight", "told_of",
+]  # fmt: skip
+
+Array = Any  # cupy.ndarray
+ndarray = cupy.ndarray
+MOST_PLANS = 4096  # of one row; then it begins anew
+
+
+def named(value: Any) -> tuple[type, Any]:
+    """What a value that is no array is called in a key: its class and itself, unless equals may
+    differ, as 0.0 and -0.0 do.
+    """
+    kind = type(value)
+    if kind is float or isinstance(value, np.generic):
+        value = float(value)
+        return kind, value if value and value == value else repr(value)
+    return kind, value if kind is int or kind is str else repr(value)
+
+
+def form_of_array(name: str) -> str:
+    """The form of an array in a key, as text. What is no array of CuPy has no `_c_contiguous`."""
+    return f"{name}._c_contiguous or {name}.strides, {name}.dtype.num, {name}.shape"
+
+
+def of_array_or_value(name: str) -> str:
+    """The same of what may be a number, or None."""
+    return f"({form_of_array(name)}) if type({name}) is ndarray else named({name})"
+
+
+STRAIGHT = """\
+def key({names}):
+    {opening}
+    return {key},
+
+def run({signature}):
+    {opening}
+    try:
+        launch, _ = launches[{key},]
+    except Exception:  # nothing is kept, or an operand is of another kind
+        launch = None
+    if launch is None:
+        return first({names})
+    result = launch({names})
+    return general({names}) if result is None else result
+"""
+SCOPE = {"wanted": wanted, "ndarray": ndarray, "named": named}  # what texts of keys refer to
+
+
+class Kept(NamedTuple):
+    """What is kept of a row: by the form of its operands a launch, and what nodes are told of them.
+
+    `key` is the text of a form, in the row's operands and parameters by whatever names.
+    """
+
+    launches: dict[Any, tuple[Function, Any]]
+    key: Callable[[Sequence[str]], str]
+    scope: dict[str, Any] = SCOPE
+
+
+def straight(
+    names: Sequence[str], key: Callable[[Sequence[str]], str], general: Function, begin: Function,
+    defaults: Mapping[str, Any] | None = None, opening: str = "pass",
+) -> Any:  # fmt: skip
+    """`general` as a function of `names`, by the launches that are kept where `key` is the same.
+
+    `begin(*arguments)` answers as `general` does, with the launch to keep for arguments of their
+    form, or None, and with what nodes are told. `opening` is a line that makes names of `names`.
+    """
+    launches: dict[Any, tuple[Function, Any]] = {}
+
+    def first(*args: Any) -> Any:
+        result, launch, told = begin(*args)
+        if launch is not None:
+            if len(launches) >= MOST_PLANS:
+                launches.clear()
+            with suppress(AttributeError, KeyError, TypeError):  # an operand is of another kind
+                launches[scope["key"](*args)] = launch, told
+        return result
+
+    defaults = defaults or {}
+    scope: dict[str, Any] = {
+        **SCOPE, "launches": launches, "first": first, "general": general,
+        **{f"default_{n}": d for n, d in defaults.items()},
+    }  # fmt: skip
+    signature = ", ".join(f"{n}=default_{n}" if n in defaults else n for n in names)
+    exec(
+        STRAIGHT.format(
+            names=", ".join(names), key=key(names), signature=signature, opening=opening
+        ),
+        scope,
+    )
+    run: Any = scope["run"]
+    run.kept = Kept(launches, key)
+    return run
+
+
+def key_of(op: Any, part: Callable[[int, str], str], value: str) -> Callable[[Sequence[str]], str]:
+    """The text of a row's key: `part(i, name)` of its operands, and `value` of its parameters."""
+
+    def key(names: Sequence[str]) -> str:
+        count = len(op.inputs)
+        parts = [part(i, name) for i, name in enumerate(names[:count])]
+        parts += [value.format(name) for name in names[count:]]
+        return ", ".join(["wanted.number", *parts])
+
+    return key
+
+
+def told_of(op: Any, args: Sequence[Any], result: Any) -> Any:
+    """What a node of a row keeps of its operands, if they are of one dtype: the `meta` of a node;
+    None where gradients come in the form of their inputs by themselves.
+    """
+    operands, values = args[: len(op.inputs)], args[len(op.inputs) :]
+    arrays = [operands[i] for i in op.promoted if type(operands[i]) is ndarray]
+    if op.kind == "elementwise" and not values and op.holomorphic:
+        dtype = result.dtype
+        alike = all(x.shape == result.shape and x.dtype == dtype for x in arrays)
+        if alike and dtype.name in ("float32", "float64"):
+            return None
+    shapes = tuple([getattr(x, "shape", ()) for x in operands])
+    dtypes = tuple([getattr(x, "dtype", None) for x in operands])
+    return shapes, dict(zip(op.params, values)), dtypes, None, False
+
+
+class Gradients:
+    """How a node's gradients are a function of `g, saved, meta` in a straight line.
+
+    `saved` are the names of what the node has saved, and `opening` the line that makes them.
+    """
+
+    names = ("g", "saved", "meta")
+
+    def __init__(self, op: Any, mask: int) -> None:
+        self.saved = [f"s{k}" for k in range(len(op.saves(mask)))]
+        rest = ", *_" if op.held else ","
+        self.opening = f"{', '.join(self.saved)}{rest} = saved" if self.saved else "pass"
+        params = "".join(f", named(meta[1][{name!r}])" for name in op.params)
+        self.key = ", ".join([
+            "wanted.number", form_of_array("g"), *map(of_array_or_value, self.saved),
+            f"meta and (meta[0], meta[2], meta[3]{params})",
+        ])  # fmt: skip
+
+    def arrays(self, g: Array, saved: Sequence[Any]) -> dict[str, Array]:
+        """Those among the gradient and what was saved that are arrays, by name."""
+        named = {"g": g, **dict(zip(self.saved, saved))}
+        return {name: x for name, x in named.items() if type(x) is ndarray}
+
+    def straight(self, general: Function, begin: Function) -> Function:
+        """`general`, a function of `g, saved, meta`, by launches that are kept: see `straight`."""
+        return straight(self.names, lambda _: self.key, general, begin, opening=self.opening)

@@ -1,0 +1,116 @@
+"""Starts kernels of one argument by the driver: what CuPy's RawKernel does at each launch is done
+once for a kernel.
+
+That is to find its handle, to look at each argument, and to gather their addresses. Here the
+argument is a struct, which is packed where this thread always packs it, so its address is known.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import cupy
+import numpy as np
+
+from ....runtime.kept import of_thread
+from ...several import several
+from ..arrays import by_value
+
+__all__ = [
+    "MOST_BYTES",
+    "StructKernel",
+    "current_stream",
+    "driver_launch",
+    "here",
+    "noted",
+    "start",
+]
+
+Array = Any  # cupy.ndarray
+
+MOST_BYTES = 4096  # of a kernel's arguments, on every device and driver
+ndarray, driver_launch = cupy.ndarray, cupy.cuda.driver.launchKernel
+current_stream = cupy.cuda.get_current_stream
+
+
+class _Places(threading.local):
+    """Where this thread packs the arguments of kernels: each `place` is memory, and the address of
+    a list of one address, that of the memory. The driver has read both when it returns.
+
+    Who starts a kernel takes a place away meanwhile: a signal's handler may start another.
+    """
+
+    def __init__(self) -> None:
+        self.places: list[tuple[Any, int]] = []
+        self._lists: list[Any] = []
+
+    def another(self) -> tuple[Any, int]:
+        if not self._lists:  # the runtime makes the device's context this thread's; as in CuPy
+            cupy.cuda.runtime.memGetInfo()
+        memory = (ctypes.c_char * MOST_BYTES)()
+        self._lists.append(ctypes.c_void_p(ctypes.addressof(memory)))
+        return memory, ctypes.addressof(self._lists[-1])
+
+
+class _Noted(threading.local):
+    """What this thread launches, while a plan of it is made: see `written/plans.py`."""
+
+    calls: list[Any] | None = None
+
+
+here = _Places()
+noted = of_thread(_Noted())
+
+
+class StructKernel:
+    """A kernel whose one argument is a struct; compiled when it is first started."""
+
+    __slots__ = ("raw", "handle")
+
+    def __init__(self, text: str, name: str, options: tuple[str, ...] = ()) -> None:
+        self.raw = cupy.RawKernel(text, name, options)
+        self.handle = 0  # the driver's, once it is compiled
+
+    def __call__(self, grid: Sequence[int], block: Sequence[int], told: bytes) -> None:
+        """Starts it on the current stream; `told` is the struct."""
+        if several.devices:  # on each it has another handle
+            argument = np.frombuffer(told, by_value(len(told)))
+            self.raw(tuple(grid), tuple(block), (argument,))
+            return
+        if not self.handle:
+            self.handle = self.raw.kernel.ptr
+        places = here.places
+        place = places.pop() if places else here.another()
+        memory, address = place
+        memory[: len(told)] = told
+        sizes = *(*grid, 1, 1)[:3], *(*block, 1, 1)[:3]
+        driver_launch(self.handle, *sizes, 0, current_stream().ptr, address, 0)
+        places.append(place)
+
+
+def start(
+    kernel: StructKernel, grid: Sequence[int], block: Sequence[int], arrays: Sequence[Array | None],
+    head: Any, tail: bytes,
+) -> None:  # fmt: skip
+    """Starts a kernel whose struct begins with the addresses of arrays, which `head` packs, 0 for
+    None, and goes on with `tail`.
+    """
+    if noted.calls is not None:
+        noted.calls.append(((kernel, grid, block, tail), arrays))
+    kernel(grid, block, head(*[0 if x is None else x.data.ptr for x in arrays]) + tail)
+
+
+def call(function: Callable[..., None], *arrays: Array) -> None:
+    """Calls a function of the addresses of arrays that launches what it does, a library's say."""
+    if noted.calls is not None:
+        noted.calls.append((function, arrays))
+    function(*[x.data.ptr for x in arrays])
+
+
+def not_noted() -> None:
+    """Says that something is done of which a plan cannot be made by what is noted."""
+    if noted.calls is not None:
+        noted.calls.append(None)

@@ -1,0 +1,99 @@
+"""Functions that launch what was launched before for operands of the same form, in a straight line.
+
+What a row starts, and what it makes, depends on the form of its operands alone: dtypes, shapes, how
+they lie, and numbers. So for each form a function is written down, as text, that decides nothing:
+it makes the new arrays, packs addresses, and starts kernels.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import cupy
+
+from ...several import several
+from ..arrays import Blank, alloc, blank
+from .starting import StructKernel, current_stream, driver_launch, here
+
+__all__ = ["LibraryCall", "Function", "Start", "launches_of"]
+
+Array = Any  # cupy.ndarray
+Function = Callable[..., Any]
+ndarray = cupy.ndarray
+
+
+class LibraryCall(NamedTuple):
+    """A function of addresses, which are expressions: a product by cuBLAS, say."""
+
+    function: Function
+    addresses: Sequence[str]
+
+
+class Start(NamedTuple):
+    """A kernel and what it is told: addresses, as expressions, and what follows them."""
+
+    kernel: StructKernel
+    grid: Sequence[int]
+    block: Sequence[int]
+    addresses: Sequence[str]
+    tail: bytes
+
+
+def launches_of(
+    parameters: Sequence[str], operands: Sequence[str], new: Mapping[str, Any],
+    starts: Sequence[Start | LibraryCall], answer: str, multiple: int, opening: str = "pass",
+    **names: Any,
+) -> Function:  # fmt: skip
+    """A function of `parameters` that starts kernels and answers; `operands` are the arrays among
+    them, and among the names that the line `opening` makes of them.
+
+    `new` are the arrays that it makes, by name: a `Blank`, or a function that makes one. It answers
+    None, before it does anything, if not all operands begin at a multiple of so many bytes.
+    """
+    scope: dict[str, Any] = {
+        "ndarray": ndarray, "blank": blank, "alloc": alloc, "here": here, "launch": driver_launch,
+        "stream": current_stream, **names,
+    }  # fmt: skip
+    lines = [opening, *[f"at_{x} = {x}.data.ptr" for x in operands]]
+    if multiple > 1 and operands:
+        bits = " | ".join(f"at_{x}" for x in operands)
+        lines += [f"if ({bits}) % {multiple}:", "    return None"]
+    for name, form in new.items():
+        if isinstance(form, Blank):
+            scope |= {f"{part}_{name}": value for part, value in form._asdict().items()}
+            call = f"{name}._init(shape_{name}, kind_{name}, alloc(size_{name}), None, None)"
+            lines += [f"{name} = blank(ndarray)", call]
+        else:
+            scope[f"make_{name}"] = form
+            lines.append(f"{name} = make_{name}()")
+        lines.append(f"at_{name} = {name}.data.ptr")
+    packs = not several.devices and any(type(x) is Start for x in starts)
+    if packs:
+        lines += ["places = here.places",
+                  "place = places.pop() if places else here.another()",
+                  "memory, address = place"]  # fmt: skip
+    for k, step in enumerate(starts):
+        if isinstance(step, LibraryCall):
+            scope[f"call{k}"] = step.function
+            lines.append(f"call{k}({', '.join(step.addresses)})")
+            continue
+        kernel, grid, block, addresses, tail = step
+        told = ", ".join([*addresses, f"tail{k}"])
+        packed = struct.Struct(f"@{len(addresses)}P{len(tail)}s")
+        scope |= {f"tail{k}": tail, f"kernel{k}": kernel}
+        if several.devices:
+            scope[f"pack{k}"] = packed.pack
+            lines.append(f"kernel{k}({tuple(grid)}, {tuple(block)}, pack{k}({told}))")
+            continue
+        scope[f"pack{k}"] = packed.pack_into
+        sizes = ", ".join(map(str, (*(*grid, 1, 1)[:3], *(*block, 1, 1)[:3])))
+        lines += [f"pack{k}(memory, 0, {told})",
+                  f"launch({kernel.handle}, {sizes}, 0, stream().ptr, address, 0)"]  # fmt: skip
+    if packs:
+        lines.append("places.append(place)")
+    lines.append(f"return {answer}")
+    exec(f"def run({', '.join(parameters)}):\n    " + "\n    ".join(lines), scope)
+    function: Function = scope["run"]
+    return function

@@ -1,0 +1,78 @@
+"""How kernels are started without CuPy's RawKernel: the driver is told the same."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support import ROOT
+
+pytest.importorskip("cupy")
+
+ALIKE = """
+import struct
+from tests.support.still_cuda import last_launch, still
+still()
+import cupy, numpy as np
+from cugrad.backends.cupy.arrays import by_value
+from cugrad.backends.cupy.backend import CupyBackend
+from cugrad.backends.cupy.fused import rows
+from cugrad.backends.cupy.launches.starting import StructKernel, here, start
+from cugrad.backends.cupy.written import norms, registry
+from cugrad.ops.table import TABLE
+
+# A kernel by itself.
+size, kernel = 40, StructKernel("", "kernel")
+last_launch(size)
+array, tail = cupy.ndarray((4,), "f4"), bytes(range(24))
+told = np.array([array.data.ptr, 0], "u8").tobytes() + tail
+argument = np.frombuffer(told, by_value(size))
+for grid, block in (((3,), (256,)), ((3, 5), (32, 4)), ((7, 2, 9), (8, 8, 2))):
+    for stream in (cupy.cuda.Stream.null, cupy.cuda.Stream(non_blocking=True)):
+        with stream:
+            kernel.raw(grid, block, (argument,))
+            expected = last_launch(size)
+            assert expected[1] == told
+            for begin in (
+                lambda: kernel(grid, block, told),
+                lambda: start(kernel, grid, block, [array, None], struct.Struct("2P").pack, tail),
+            ):
+                kernel.raw((1,), (1,), (np.zeros(1, by_value(size)),))
+                begin()
+                assert last_launch(size) == expected
+
+# Rows: as they are started in a straight line, they were when their operands first came.
+def launched(run, args):
+    results = run(*args)
+    several = results if type(results) is tuple else (results,)
+    names = {x.data.ptr: k for k, x in enumerate(several)}
+    numbers, told = last_launch(size)
+    return numbers, [names.get(n, n) for n in struct.unpack(f"{size // 8}q", told)]
+
+size = 48
+last_launch(size)
+x, y = cupy.ndarray((3, 4), "f4"), cupy.ndarray((4,), "f4")
+fused = [(TABLE["add"], (x, y)), (TABLE["mul"], (x, 2.5)), (TABLE["exp"], (x.T,)),
+         (TABLE["where"], (x > 0, x, y)), (TABLE["leaky_relu"], (x, 0.25))]
+written = [(TABLE["native_layer_norm"], (x, y, y.copy(), (4,), 1e-5)), (TABLE["softmax"], (x, 1))]
+runs = [(rows.forward_of(op, CupyBackend.xp), args) for op, args in fused]
+runs += [(registry.forward_of(op, None), args) for op, args in written]
+for run, args in runs:
+    first = launched(run, args)
+    assert len(run.kept.launches) == 1
+    assert launched(run, args) == first
+
+# Another kernel that a signal's handler starts meanwhile.
+inner = StructKernel("", "inner")
+place = here.places.pop()
+inner((1,), (1,), bytes(size))
+assert here.places and here.places[0] is not place
+print("alike")
+"""
+
+
+def test_the_driver_is_told_what_cupy_tells_it() -> None:
+    done = subprocess.run([sys.executable, "-c", ALIKE], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "alike\n", done.stderr
