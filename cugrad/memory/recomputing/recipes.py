@@ -34,7 +34,7 @@ class Recipe:
 
     def reads(self, root: Any) -> bool:
         """Whether an input without a recipe lies in this storage."""
-        return any(root_of(s.array) is root for s in self.inputs if type(s) is Constant)
+        return any(s.root() is root for s in self.inputs if type(s) is Constant)
 
     def run(self, roots: dict[Value, Any]) -> dict[Value, Any]:
         """Runs the op on the roots of its inputs; the roots of those outputs that are in use."""

@@ -111,21 +111,30 @@ class Constant:
     """An input that has no recipe: a parameter, a batch, noise.
 
     The constant refers to the tensor, and copies it just before an op changes it in place. It does
-    not copy what the recipe's own op overwrites.
+    not copy what the recipe's own op overwrites. Of a tensor whose bytes may be elsewhere it does
+    not hold the array, or that would have to stay.
     """
 
-    __slots__ = ("array", "counter", "version", "__weakref__")
+    __slots__ = ("held", "tensor", "root", "counter", "version", "__weakref__")
 
     def __init__(self, tensor: Tensor, root: Any, overwrites: bool) -> None:
-        self.array, self.counter = tensor._array, tensor.counter
+        self.held = None if tensor._may_be_away else tensor._array
+        self.tensor, self.root = tensor if self.held is None else None, weakref.ref(root)
+        self.counter = tensor.counter
         self.version = self.counter[0]
         if not overwrites:
             _guard(root, self)
 
+    @property
+    def array(self) -> Any:
+        """The elements, which come if they are elsewhere."""
+        return self.held if self.tensor is None else self.tensor._array
+
     def save(self, root: Any) -> None:
         """The storage is about to change."""
         if self.counter[0] == self.version:
-            self.array, self.counter = self.array.copy(), [self.version]
+            self.held, self.tensor = self.array.copy(), None
+            self.root, self.counter = weakref.ref(root_of(self.held)), [self.version]
 
 
 _guarded: dict[int, list[weakref.ref[Any]]] = {}  # by the id of a root: what needs it as it is

@@ -236,6 +236,34 @@ def test_states_of_a_large_tensor_need_no_room_for_all_of_them() -> None:
     assert losses(3.5 * 2**20) == losses(None)
 
 
+def test_an_evaluation_holds_no_weights() -> None:
+    """What computes without gradients has its weights come and leave, too."""
+    cugrad.manual_seed(0)
+    net = deep(192, 10).to("simulated")
+    optimizer = cugrad.optim.Adam(net.parameters())
+    x = cugrad.rand(16, 192, device="simulated")
+    nbytes = sum([p.nbytes for p in net.parameters()])
+    gc.collect()
+    limit = DEVICE.memory_allocated() + nbytes // 8
+    with memory.budget(limit, model=net, optimizer=optimizer) as plan:
+        for _ in range(4):
+            optimizer.zero_grad()
+            net(x).square().mean().backward()
+            optimizer.step()
+            gc.collect()
+            before = DEVICE.memory_allocated()
+            y = x + 0
+            with cugrad.no_grad():
+                for layer in net:
+                    y = y + layer(y)
+            assert DEVICE.memory_allocated() < before + nbytes // 3
+        report = plan.report()
+    assert report["states"]["places"]["weights"] == "host" and report["steps_followed"] == 3
+    assert report["peak"] <= limit
+    with memory.offload_states(net, optimizer):
+        pass
+
+
 def test_masters_are_within_the_limit() -> None:
     """A model in 16 bits trains in float32, and its places count the masters."""
 
