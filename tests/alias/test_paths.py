@@ -16,7 +16,6 @@ from cugrad.alias.paths import (
     common_types,
     library,
     storage,
-    types,
     xpu,
 )
 from cugrad.alias.refusals import operators
@@ -53,7 +52,7 @@ def test_settings_and_questions() -> None:
     assert not (xpu.is_available() or xpu.device_count() or _dynamo.is_dynamo_supported())
     assert not _subclasses.is_fake(cugrad.ones(1))
     assert "cugrad" in __config__.show() and "get_num_threads" in __config__.parallel_info()
-    assert types.Device is not None and common_types._size_2_t is not None
+    assert cugrad.types.Device is not None and common_types._size_2_t is not None
 
 
 def test_bytes_of_a_file(tmp_path: Path) -> None:
