@@ -32,9 +32,14 @@ row("reciprocal", "self", "reciprocal", ELEMENTWISE, promote="float",
     self=lambda g, result: -g * (result * result), doc="1 / input")  # fmt: skip
 
 
+def _flat(m: Any, g: Any) -> Any:
+    """The gradient of steps: 0, for any g, and a function of g (`g * 0` would make nan of inf)."""
+    return m.where(m.abs(g) < 0, g, 0)
+
+
 def _pow_self(m: Any, g: Any, self: Any, exponent: Any) -> Any:
     if isinstance(exponent, (bool, int, float, complex)):
-        return g * 0 if exponent == 0 else g * (self ** (exponent - 1) * exponent)
+        return _flat(m, g) if exponent == 0 else g * (self ** (exponent - 1) * exponent)
     return m.where(exponent == 0, 0, g * (exponent * self ** (exponent - 1)))
 
 
@@ -92,7 +97,7 @@ row("pow", "self exponent", _pow, ELEMENTWISE, passes=1,
 
 
 row("floor_divide", "self other", "floor_divide", ELEMENTWISE,
-    self=lambda g: g * 0, other=lambda g: g * 0, refuses="b",
+    self=_flat, other=_flat, refuses="b",
     doc="the quotient, rounded down")  # fmt: skip
 row("remainder", "self other", "remainder", ELEMENTWISE,
     self=lambda g: g, other=lambda m, g, self, other: -g * m.floor(self / other),
@@ -182,7 +187,7 @@ row("sigmoid", "self", _sigmoid, ELEMENTWISE, promote="float",
 
 
 row("relu", "self", "positive_part", ELEMENTWISE, out=False,
-    self=lambda g, result: g * (result != 0),  # not > 0: a nan lets it pass
+    self=lambda m, g, result: m.where(result != 0, g, 0),  # not > 0: a nan lets it pass
     refuses="bc", doc="input where it is above 0, else 0")  # fmt: skip
 row("erf", "self", "erf", ELEMENTWISE, promote="float",
     self=lambda m, g, self: g * (m.exp(-(self * self)) * (2 / sqrt(pi))), refuses="c",
@@ -217,12 +222,12 @@ def _tangential(m: Any, g: Any, self: Any, sgn: Any) -> Any:
     return m.where(size == 0, 0, (g - sgn * radial) / m.where(size == 0, 1, size))
 
 
-row("sign", "self", _sign, ELEMENTWISE, self=lambda g: g * 0, refuses="c", doc="-1, 0 or 1")
-row("floor", "self", "floor", ELEMENTWISE, self=lambda g: g * 0, doc="rounded down")
-row("ceil", "self", "ceil", ELEMENTWISE, self=lambda g: g * 0, doc="rounded up")
-row("round", "self", "round", ELEMENTWISE, self=lambda g: g * 0, refuses="bc",
+row("sign", "self", _sign, ELEMENTWISE, self=_flat, refuses="c", doc="-1, 0 or 1")
+row("floor", "self", "floor", ELEMENTWISE, self=_flat, doc="rounded down")
+row("ceil", "self", "ceil", ELEMENTWISE, self=_flat, doc="rounded up")
+row("round", "self", "round", ELEMENTWISE, self=_flat, refuses="bc",
     doc="rounded to the nearest, of two the even one, to `decimals` digits")  # fmt: skip
-row("trunc", "self", "trunc", ELEMENTWISE, self=lambda g: g * 0, doc="rounded towards 0")
+row("trunc", "self", "trunc", ELEMENTWISE, self=_flat, doc="rounded towards 0")
 
 # Choosing -----------------------------------------------------------------------------------------
 
@@ -243,10 +248,10 @@ row("minimum", "self other", "minimum", ELEMENTWISE,
     doc="the smaller of two; nan if one is")  # fmt: skip
 
 
-def _clamp_gradient(g: Any, self: Any, min: Any, max: Any) -> Any:
+def _clamp_gradient(m: Any, g: Any, self: Any, min: Any, max: Any) -> Any:
     if min is not None and max is not None:
-        return g * ((self >= min) & (self <= max))
-    return g * (self >= min) if min is not None else g * (self <= max)
+        return m.where((self >= min) & (self <= max), g, 0)
+    return m.where(self >= min if min is not None else self <= max, g, 0)
 
 
 row("clamp", "self",

@@ -215,3 +215,34 @@ def test_derivatives_of_log_ndtr_are_numbers_far_out(lib: Any, at: float) -> Non
         slopes.append(found(lib.tensor(at, dtype=lib.float64)).item())
     mills = math.sqrt(2 / math.pi) / lib.special.erfcx(lib.tensor(-at / 2**0.5).double()).item()
     assert slopes == pytest.approx([mills, -mills * (mills + at)], rel=1e-3, abs=1e-300)
+
+
+# Whose derivative is 0 on some side, or everywhere: no gradient passes there, not even inf or nan.
+FLAT = {
+    "relu": lambda lib, x: lib.relu(x),
+    "clamp(min)": lambda lib, x: x.clamp(min=0.25),
+    "clamp(max)": lambda lib, x: x.clamp(max=-0.25),
+    "clamp(min, max)": lambda lib, x: x.clamp(-0.25, 0.25),
+    "clamp(Tensor)": lambda lib, x: x.clamp(min=lib.full_like(x, 0.25)),
+    "threshold": lambda lib, x: lib.nn.functional.threshold(x, 0.25, 0.0),
+    "hardsigmoid": lambda lib, x: lib.nn.functional.hardsigmoid(x * 8),
+    "where": lambda lib, x: lib.where(x > 0, x, 0.0),
+    "masked_fill": lambda lib, x: x.masked_fill(x > 0, 0),
+    "pow(0)": lambda lib, x: x**0,
+} | {name: lambda lib, x, name=name: getattr(lib, name)(x) for name in (
+    "sign", "floor", "ceil", "round", "trunc")}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", FLAT)
+def test_no_gradient_passes_where_the_derivative_is_zero(name: str, dtype: str) -> None:
+    count = 4099  # more than a block of numbers that a processor takes at once
+    values = np.resize(np.array([-3.0, -0.5, 0.5, 3.0]), count)
+    given = np.resize(np.array([INF, NAN, -INF, 1.0, 2.0]), count)
+    grads = []
+    for lib in (torch, cugrad):
+        x = lib.tensor(values, dtype=getattr(lib, dtype), requires_grad=True)
+        out = FLAT[name](lib, x)
+        out.backward(lib.tensor(given, dtype=out.dtype))
+        grads.append(np.asarray(x.grad.float().tolist()))
+    np.testing.assert_array_equal(grads[1], grads[0])

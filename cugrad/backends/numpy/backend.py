@@ -21,6 +21,7 @@ from ..moments import track_moment
 from ..owners import root_of
 from ..written_to import may_write
 from .blocks import BLOCK, LEAST, along_rows, forward_by_blocks, gradients_by_blocks
+from .choosing import where
 from .erf import erf_float32, normal_cdf_float32
 from .exponential import quick_exp
 from .half import SINGLE, cast, is_half, positive_part
@@ -85,6 +86,7 @@ class NumpyNamespace(Features):
     index_reduce = staticmethod(index_reduce)
     quick_exp = staticmethod(quick_exp)
     along_rows = staticmethod(along_rows)
+    where = staticmethod(where)
 
     @staticmethod
     def broadcast_to(array: Array, shape: Any) -> Array:
