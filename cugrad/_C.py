@@ -7,6 +7,7 @@ from typing import Any
 
 from .autograd.engine.backward_pass import task
 from .autograd.function import Function, once_differentiable
+from .autograd.mode import no_grad as _AutoDispatchBelowAutograd  # noqa: F401
 from .autograd.mode import state
 from .autograd.recording.node import AccumulateGrad, Node
 from .autograd.transforms import running

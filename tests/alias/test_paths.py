@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import cugrad
+from cugrad import types
 from cugrad.alias.paths import (
     __config__,
     _dynamo,
@@ -86,6 +87,33 @@ def test_an_operator_of_the_programs_own() -> None:
     assert x.grad.tolist() == [12.0, 18.0]
     op.register_kernel("cpu", lambda x, times: x + times)
     assert op(cugrad.ones(1), times=4).tolist() == [5.0]
+
+
+def test_an_operator_whose_ops_autograd_sees() -> None:
+    ours = library.Library("tests", "FRAGMENT")
+    for name in ("cube", "twice"):
+        ours.define(f"{name}(Tensor x) -> Tensor")
+    ours.impl("twice", lambda x: x * 2, "CompositeImplicitAutograd")
+    ours.impl("cube", lambda x: x**3, "CPU")
+    ours.impl("cube", Cube.apply, "AutogradCPU")
+    x = cugrad.tensor([2.0, 3.0], requires_grad=True)
+    (operators.tests.cube(x) + operators.tests.twice(x)).sum().backward()
+    assert x.grad.tolist() == [14.0, 29.0]
+    with pytest.raises(TypeError):
+        operators.tests.cube(x, 1, 2)
+    assert operators.tests.cube(x=x).tolist() == [8.0, 27.0]  # what failed has left nothing
+
+
+class Cube(cugrad.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        with cugrad._C._AutoDispatchBelowAutograd():
+            return operators.tests.cube(x)
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        return 3 * ctx.saved_tensors[0] ** 2 * g
 
 
 def keep(ctx: Any, inputs: Any, output: Any) -> None:

@@ -35,7 +35,7 @@ def program(run: Callable[[], Numbers]) -> Callable[[], Numbers]:
 def numbers(name: str, *shape: int, scale: float = 1.0) -> np.ndarray[Any, Any]:
     """Numbers that depend on the name and the shape alone."""
     draws = np.random.default_rng(zlib.crc32(name.encode()))
-    return (draws.standard_normal(shape) * scale).astype("float32")
+    return np.asarray(draws.standard_normal(shape) * scale, "float32")
 
 
 def data(name: str, *shape: int) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ from ...runtime.absent import COMPILED
 from ..refusals import operators, refuse_the_rest
 
 __all__ = ["CustomOpDef", "Library", "custom_op", "define", "impl", "register_autograd",
-           "register_fake", "register_kernel"]  # fmt: skip
+           "register_fake", "register_kernel", "triton_op"]  # fmt: skip
 
 
 class CustomOpDef:
@@ -24,6 +25,8 @@ class CustomOpDef:
         self._name, self._function = name, function
         self._backward: tuple[Any, Any] | None = None
         self._by_device: dict[str, Callable[..., Any]] = {}
+        self._recorded: dict[str, Callable[..., Any]] = {}  # by device, or "": their ops have nodes
+        self._is_below = threading.local()  # true while one of these runs, which may call this
         self.__doc__, self.__name__ = getattr(function, "__doc__", None), name.rpartition("::")[2]
 
     @property
@@ -35,23 +38,37 @@ class CustomOpDef:
         if kwargs:
             import inspect
 
-            function = self._function or next(iter(self._by_device.values()), None)
+            known = {**self._recorded, **self._by_device}
+            function = self._function or next(iter(known.values()), None)
             if function is None:
                 raise self._nothing(args)
             bound = inspect.signature(function).bind(*args, **kwargs)
             bound.apply_defaults()
             args = tuple(bound.arguments.values())
+        if self._recorded and not getattr(self._is_below, "value", False):
+            recorded = self._for(self._recorded, args) or self._recorded.get("")
+            if recorded is not None:
+                self._is_below.value = True
+                try:
+                    return recorded(*args)
+                finally:
+                    self._is_below.value = False
         return _Call.apply(self, *args)
 
     def run(self, args: tuple[Any, ...]) -> Any:
         """What the function for the first tensor's device answers."""
+        function = self._for(self._by_device, args) or self._function
+        if function is None:
+            raise self._nothing(args)
+        return function(*args)
+
+    def _for(self, functions: dict[str, Any], args: tuple[Any, ...]) -> Any:
+        """The function for the device of the first tensor that has one, or None."""
         for arg in args:
             kind = getattr(getattr(arg, "device", None), "type", None)
-            if kind is not None and kind in self._by_device:
-                return self._by_device[kind](*args)
-        if self._function is None:
-            raise self._nothing(args)
-        return self._function(*args)
+            if kind in functions:
+                return functions[kind]
+        return None
 
     def _nothing(self, args: tuple[Any, ...]) -> NotImplementedError:
         places = sorted({str(arg.device) for arg in args if hasattr(arg, "device")})
@@ -133,7 +150,14 @@ def define(qualname: str, schema: str = "", *, lib: Library | None = None, tags:
     custom_op(qualname.partition("(")[0], _UNDEFINED)
 
 
+triton_op = (
+    custom_op  # its function is called; kernels of Triton are functions of the program's own
+)
+
 _KINDS = {"CPU": "cpu", "CUDA": "cuda", "Meta": "meta"}  # dispatch keys that are kinds of devices
+# Dispatch keys of functions whose ops autograd sees, in the place of a formula for the operator.
+_RECORDED = {"CompositeImplicitAutograd": "", "Autograd": "", "AutogradCPU": "cpu",
+             "AutogradCUDA": "cuda"}  # fmt: skip
 
 
 def impl(qualname: str, types: Any, func: Any = None, *, lib: Library | None = None) -> Any:
@@ -141,7 +165,9 @@ def impl(qualname: str, types: Any, func: Any = None, *, lib: Library | None = N
     if func is None:
         return lambda func: impl(qualname, types, func)
     for kind in [types] if isinstance(types, str) else types:
-        if kind in ("default", "CompositeExplicitAutograd", "CompositeImplicitAutograd"):
+        if kind in _RECORDED:
+            _of(qualname)._recorded[_RECORDED[kind]] = func
+        elif kind in ("default", "CompositeExplicitAutograd"):
             _of(qualname)._function = func
         elif not kind.startswith("Autocast"):  # functions of Python are autocast op by op
             _of(qualname).register_kernel(_KINDS.get(kind, kind), func)
