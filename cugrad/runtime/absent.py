@@ -126,7 +126,7 @@ ABSENT: dict[str, dict[str, str]] = {
         INTERNAL: "backends common_types cpp factory_kwargs",
     },
     "nn.functional": {
-        LATER: "scaled_grouped_mm scaled_mm grouped_mm ScalingType SwizzleType",
+        LATER: "scaled_grouped_mm scaled_mm ScalingType SwizzleType",
         WITH_INDICES: "*max_pool[23]d_with_indices adaptive_max_pool1d_with_indices",
         KERNEL: "native_channel_shuffle",
         INTERNAL: "assert_int_or_pair boolean_dispatch *has*_torch_function* handle_torch_f*",
