@@ -15,6 +15,7 @@ from cugrad import nn
 from cugrad.alias import private
 from cugrad.alias.paths import library
 from cugrad.alias.private import _foreach_utils, _reduction, _utils, internals
+from cugrad.alias.private._higher_order_ops.associative_scan import associative_scan
 from cugrad.distributed.tensor import placements
 from tests.support import ROOT
 
@@ -40,6 +41,22 @@ def test_each_is_here() -> None:
         assert private.find(f"cugrad.{path}") is not None
     for path in private.PATHS.values():
         importlib.import_module(f"cugrad.{path}")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8, 13])
+def test_a_scan_combines_all_before(size: int) -> None:
+    x, y = cugrad.rand(2, size, 3), cugrad.rand(2, size, 3)
+    products = associative_scan(cugrad.mul, x, 1)
+    assert cugrad.allclose(products, x.cumprod(1))
+    added = associative_scan(lambda a, b: {"x": a["x"] + b["x"]}, {"x": x}, 1, reverse=True)
+    assert cugrad.allclose(added["x"], x.flip(1).cumsum(1).flip(1))
+    both = associative_scan(lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1]), (x, y), 1)[1]
+    one = y[:, 0]
+    for i in range(1, size):
+        one = x[:, i] * one + y[:, i]
+    assert cugrad.allclose(both[:, -1], one)
+    with pytest.raises(ValueError, match="want one size"):
+        associative_scan(cugrad.add, (x, y[:, :0]), 1)
 
 
 PROGRAM = """

@@ -65,6 +65,8 @@ PATHS = {
     "_functorch": "alias.private._functorch",
     "_functorch.vmap": "alias.private._functorch",
     "_custom_ops": "alias.paths.library",
+    "_higher_order_ops": "alias.private._higher_order_ops",
+    "_higher_order_ops.associative_scan": "alias.private._higher_order_ops.associative_scan",
     "_tensor_str": "alias.private._tensor_str",
     "_utils": "alias.private._utils",
     "distributed._composable.fsdp": "distributed.fsdp",

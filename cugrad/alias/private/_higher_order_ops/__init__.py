@@ -1,0 +1,1 @@
+"""torch._higher_order_ops: functions of functions that packages import; each has a file."""
