@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import cugrad
-from cugrad import types
 from cugrad.alias.paths import (
     __config__,
     _dynamo,
