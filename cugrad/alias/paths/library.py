@@ -38,8 +38,8 @@ class CustomOpDef:
         if kwargs:
             import inspect
 
-            known = {**self._recorded, **self._by_device}
-            function = self._function or next(iter(known.values()), None)
+            functions = {**self._recorded, **self._by_device}
+            function = self._function or next(iter(functions.values()), None)
             if function is None:
                 raise self._nothing(args)
             bound = inspect.signature(function).bind(*args, **kwargs)
