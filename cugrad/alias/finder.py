@@ -22,7 +22,7 @@ NAMES = ("torch", "functorch")  # the packages of PyTorch that it stands for
 
 # PyTorch's paths -> where this library has what programs import of them.
 PATHS = {
-    "cuda.amp.autocast_mode": "amp", "cuda.amp.common": "amp", "cuda.amp.grad_scaler": "amp",
+    **{f"cuda.amp.{n}": "cuda.amp" for n in ("autocast_mode", "common", "grad_scaler")},
     "cuda.random": "cuda.seeding", "multiprocessing.spawn": "multiprocessing.spawning",
     "multiprocessing.pool": "multiprocessing", "multiprocessing.queue": "multiprocessing",
     "multiprocessing.reductions": "alias.paths.reductions",

@@ -7,9 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import dtypes
+from ..cuda import is_available
 from . import autocast_mode, grad_scaler
 
-__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
+__all__ = [
+    "GradScaler", "amp_definitely_not_available", "autocast", "custom_bwd", "custom_fwd",
+]  # fmt: skip
+
+
+def amp_definitely_not_available() -> bool:
+    """Whether there is no CUDA device for the names of this module to work on."""
+    return not is_available()
 
 
 def _warn(name: str, instead: str) -> None:

@@ -1,5 +1,13 @@
 """PyTorch's import path `torch.cuda.amp` for autocast and GradScaler on CUDA."""
 
-from ..amp.cuda import GradScaler, autocast, custom_bwd, custom_fwd
+from ..amp.cuda import (
+    GradScaler,
+    amp_definitely_not_available,
+    autocast,
+    custom_bwd,
+    custom_fwd,
+)
 
-__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
+__all__ = [
+    "GradScaler", "amp_definitely_not_available", "autocast", "custom_bwd", "custom_fwd",
+]  # fmt: skip

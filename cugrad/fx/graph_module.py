@@ -13,6 +13,7 @@ from pickle import whichmodule
 from typing import Any
 
 from ..nn import Module, Parameter
+from ..runtime.absent import explain
 from ..tensor import Tensor
 from .graph import Graph, PythonCode, _PyTreeCodeGen
 from .naming import BUILTINS
@@ -325,3 +326,6 @@ def _place_of(frame: traceback.FrameSummary) -> str:
         "".join(lines[at - 2 : at]), "~" * len(frame.line or "") + "~~~ <--- HERE",
         "\n".join(lines[at : at + 2]),
     ])  # fmt: skip
+
+
+explain(__name__)

@@ -21,6 +21,7 @@ from ..functions.calls.out import layout
 from ..functions.shapes.layouts import memory_format
 from ..nn import Parameter
 from ..overrides import is_tensor_method_or_property
+from ..runtime.absent import explain
 from ..runtime.dispatching import switch_on
 from ..tensor import Size, Tensor
 from .binding import as_pytorch_calls
@@ -382,3 +383,6 @@ def _is_asserted(frame: FrameType | None) -> bool:
     is_jump = steps[current].opname.startswith("POP_JUMP") and "TRUE" in steps[current].opname
     behind = steps[current + 1].opname if current + 1 < len(steps) else ""
     return is_jump and behind == "LOAD_ASSERTION_ERROR"
+
+
+explain(__name__)

@@ -20,7 +20,6 @@ __all__ = [
 LIBRARY = __name__.partition(".")[0]
 PAGE = "docs/torch-compatibility.md"
 
-LATER = "not here yet"
 COMPILED = "Python runs as it is: use the function or module uncompiled"
 DATAPIPES = "PyTorch develops them no further: write an IterableDataset or a Dataset"
 DISTRIBUTED = "torch.distributed has what docs/distributed.md lists"
@@ -52,14 +51,44 @@ ABOVE = "what it has is in the package itself"
 ENGINE = "an engine of PyTorch's that is not used here"
 LDL = "use linalg.solve, or linalg.eigh"
 ENDIAN = "a file without a mark is taken for little-endian"
+MAPPED = "use torch.from_numpy(numpy.memmap(...)), or torch.load(..., mmap=True)"
+METHOD = "use the method of Tensor of this name"
+BUILT = "deprecated in PyTorch: ask torch.backends.mkl.is_available and its like"
+ALL_OF_THEM = "use linalg.eigh, or lobpcg of cupyx.scipy.sparse.linalg or scipy.sparse.linalg"
+MASKED = "there are no masked tensors: use torch.where, Tensor.masked_fill and their sums"
+PACKAGE = "save a state_dict() by torch.save, and install the code as a Python package"
+OF_EACH = "make a torch.Generator() for each thread or worker, and pass it by generator="
+ADDRESS = "use Tensor.data_ptr()"
+STREAMS = "before the tensor goes, let the stream that it was made on wait: Stream.wait_stream"
+GRAD_DTYPE = "a gradient has its tensor's dtype: cast it where you use it, or in " \
+    "Tensor.register_post_accumulate_grad_hook"  # fmt: skip
+SCALED = "float8 has no products with scales: scale, then use matmul or grouped_mm"
+CAPTURED = "use torch.cuda.graph, torch.cuda.CUDAGraph and torch.cuda.make_graphed_callables"
+OF_CUDA = "use torch.cuda's function of this name"
+SLAB = "page-locked memory is kept as docs/offload.md says"
+PEERS = "ask cupy.cuda.runtime.deviceCanAccessPeer"
+SEEDS = "use torch.cuda.manual_seed_all, torch.cuda.get_rng_state_all and set_rng_state_all"
+WAITS = "a profile by nsys shows what waits for the device: see docs/profiling.md"
+STATES = "use Generator.get_state, Generator.set_state and Generator.clone_state"
+EXTENSIONS = "no C++ is built: call cupy.RawKernel in a torch.autograd.Function"
+FORWARD_HOOKS = "use Module.register_forward_pre_hook and Module.register_forward_hook"
+EINOPS = "use the package einops, or Tensor.reshape and Tensor.permute"
+ATTENTION = "use nn.functional.scaled_dot_product_attention, with attn_mask= or is_causal="
+FAKE = "there are no fake tensors: fx.passes.shape_prop.ShapeProp notes shapes and dtypes"
+PACKAGED = "there is no torch.package: pickle a GraphModule, or save its state_dict()"
+WRITER = "SummaryWriter writes the files of events itself"
 FILES = "checksums are always written, and checked unless the file is mapped, copy-on-write"
 
 # space -> {reason: names, or patterns of names}. A space is a module or a class, "" the library.
 ABSENT: dict[str, dict[str, str]] = {
     "": {
-        LATER: """
-            from_file get_device has_* lobpcg masked package thread_safe_generator
-        """,
+        MAPPED: "from_file",
+        METHOD: "get_device",
+        BUILT: "has_*",
+        ALL_OF_THEM: "lobpcg",
+        MASKED: "masked",
+        PACKAGE: "package",
+        OF_EACH: "thread_safe_generator",
         COMPILED: """
             _dynamo _inductor export ScriptModule ScriptFunction wait fork
             CompilationUnit library onnx
@@ -103,7 +132,9 @@ ABSENT: dict[str, dict[str, str]] = {
         COMPLEX32: "chalf complex32",
     },
     "Tensor": {  # no patterns: each name is attached to the class
-        LATER: "const_data_ptr grad_dtype record_stream",
+        ADDRESS: "const_data_ptr",
+        GRAD_DTYPE: "grad_dtype",
+        STREAMS: "record_stream",
         DISTRIBUTED: "is_distributed",
         INTERNAL: "hash_tensor reinforce slice_inverse dim_order",
         OTHER_DEVICE: "ipu mtia xpu to_mkldnn",
@@ -126,7 +157,7 @@ ABSENT: dict[str, dict[str, str]] = {
         INTERNAL: "backends common_types cpp factory_kwargs",
     },
     "nn.functional": {
-        LATER: "scaled_grouped_mm scaled_mm ScalingType SwizzleType",
+        SCALED: "scaled_grouped_mm scaled_mm ScalingType SwizzleType",
         WITH_INDICES: "*max_pool[23]d_with_indices adaptive_max_pool1d_with_indices",
         KERNEL: "native_channel_shuffle",
         INTERNAL: "assert_int_or_pair boolean_dispatch *has*_torch_function* handle_torch_f*",
@@ -139,7 +170,9 @@ ABSENT: dict[str, dict[str, str]] = {
     },
     "cpu": {OLD: "amp"},
     "accelerator": {
-        LATER: "Graph graphs empty_host_cache reset_accumulated_memory_stats",
+        CAPTURED: "Graph graphs",
+        SLAB: "empty_host_cache",
+        OF_CUDA: "reset_accumulated_memory_stats",
         ABOVE: "memory",
     },
     "amp.autocast_mode": {INTERNAL: "autocast_decorator"},
@@ -183,13 +216,15 @@ ABSENT: dict[str, dict[str, str]] = {
         """,
     },
     "utils.hooks": {INTERNAL: "BackwardHook"},
-    "utils.tensorboard": {INTERNAL: "FileWriter RecordWriter summary"},
+    "utils.tensorboard": {INTERNAL: "RecordWriter summary", WRITER: "FileWriter"},
+    "utils.tensorboard.writer": {WRITER: "FileWriter"},
     "overrides": {DISPATCHED: "enable_reentrant_dispatch"},
     "cuda": {
-        LATER: """
-            can_device_access_peer comm default_generators device_memory_used
-            get_sync_debug_mode random set_sync_debug_mode
-        """,
+        PEERS: "can_device_access_peer",
+        DISTRIBUTED: "comm",
+        SEEDS: "default_generators",
+        WAITS: "[gs]et_sync_debug_mode",
+        ABOVE: "random",
         ALLOCATOR: """
             CUDAPluggableAllocator MemPool caching_allocator_* change_current_allocator
             get_allocator_backend use_mem_pool host_memory_stats*
@@ -200,7 +235,10 @@ ABSENT: dict[str, dict[str, str]] = {
             CudaError check_error cudaStatus cudart current_blas_handle current_solver_handle
             DeferredCudaCallError jiterator nccl GreenContext green_contexts gds
         """,
-        MONITOR: "clock_rate list_gpu_processes memory_usage power_draw temperature utilization",
+        MONITOR: """
+            clock_rate device_memory_used list_gpu_processes memory_usage power_draw temperature
+            utilization
+        """,
         INTERNAL: """
             get_arch_list get_gencode_flags has_half has_magma ipc_collect is_tf32_supported sparse
             tunable
@@ -218,7 +256,7 @@ ABSENT: dict[str, dict[str, str]] = {
         OLD: "max_memory_cached memory_cached reset_max_memory_*",
     },
     "cuda.Event": {DISTRIBUTED: "*ipc_handle"},
-    "Generator": {LATER: "*_offset graphsafe_*"},
+    "Generator": {STATES: "*_offset graphsafe_*"},
     "dtype": {INTERNAL: "abbr"},
     "backends": {
         ENGINE: """
@@ -227,9 +265,9 @@ ABSENT: dict[str, dict[str, str]] = {
     },
     "utils": {
         ALWAYS_FILLED: "deterministic",
-        LATER: """
-            backcompat cpp_* module_tracker
-        """,
+        OLD: "backcompat",
+        EXTENSIONS: "cpp_*",
+        FORWARD_HOOKS: "module_tracker",
         INTERNAL: """
             ThroughputBenchmark backend_registration generate_methods_for_privateuse1_backend
             get_cpp_backtrace bundled_inputs debug_log file_baton hipify jit mkldnn mobile_optimizer
@@ -256,8 +294,10 @@ ABSENT: dict[str, dict[str, str]] = {
     },
     "autograd.profiler": {INTERNAL: "EnforceUnique KinetoStepTracker MemRecordsAcc"},
     "profiler": {INTERNAL: "ExecutionTraceObserver profiler python_tracer"},
-    "func": {COMPILED: "debug_unwrap functionalize", LATER: "rearrange"},
+    "func": {COMPILED: "debug_unwrap functionalize", EINOPS: "rearrange"},
     "fx": {COMPILED: "annotate config experimental operator_schemas tensor_type traceback"},
+    "fx.graph_module": {PACKAGED: "reduce_package_graph_module"},
+    "fx.proxy": {FAKE: "MetaProxy"},
     "fx.passes": {
         COMPILED: """
             annotate_getitem_nodes backends dialect fake_tensor_prop graph_drawer
@@ -282,7 +322,7 @@ ABSENT: dict[str, dict[str, str]] = {
         """,
         INTERNAL: "SourceChangeWarning check_module_version_* mkdtemp validate_*_device",
     },
-    "random": {LATER: "thread_safe_generator"},
+    "random": {OF_EACH: "thread_safe_generator"},
     "sparse": {
         SPARSE: """
             SparseSemiStructuredTensor* as_sparse_gradcheck check_sparse_tensor_invariants
@@ -290,10 +330,8 @@ ABSENT: dict[str, dict[str, str]] = {
         """,
     },
     "nn.attention": {
-        LATER: """
-            bias experimental flex_attention varlen WARN_FOR_UNFUSED_KERNELS
-            *_flash_attention_impl*
-        """,
+        ATTENTION: "bias experimental flex_attention varlen",
+        ENGINE: "WARN_FOR_UNFUSED_KERNELS *_flash_attention_impl*",
     },
 }
 
@@ -310,8 +348,8 @@ def reason_for(space: str, name: str) -> str | None:
 def missing(module: str, name: str) -> AttributeError:
     """The error for `name`, asked of the module of this name: why it is not here, if that is known.
 
-    >>> missing("cugrad.nn.attention", "varlen").args[0]
-    "module 'cugrad.nn.attention' has no attribute 'varlen': not here yet (docs/torch-compa...md)"
+    >>> missing("cugrad", "get_device").args[0]
+    "module 'cugrad' has no attribute 'get_device': use the method of Tensor of this name (docs...)"
     """
     return AttributeError(f"module {module!r} has no attribute {name!r}{because(module, name)}")
 

@@ -25,6 +25,9 @@ import cugrad
 
 assert torch is cugrad and sys.modules["torch.nn"] is nn is cugrad.nn
 assert importlib.import_module("torch.signal.windows.windows") is cugrad.signal.windows
+amp = importlib.import_module("torch.cuda.amp.autocast_mode")
+assert amp.autocast is torch.cuda.amp.autocast
+from torch.cuda.amp.common import amp_definitely_not_available
 assert cugrad.__spec__.name == "cugrad" and cugrad.nn.__spec__.name == "cugrad.nn"
 assert importlib.util.find_spec("torch") and importlib.util.find_spec("torch.nn")
 assert importlib.util.find_spec("torch.nothing") is None

@@ -26,8 +26,9 @@ MODULES = [
     "autograd.gradcheck", "backends.cuda", "backends.cudnn", "backends.mkl", "backends.mps",
     "compiler", "cuda.streams", "cuda.nvtx", "jit", "nn.modules", "optim.lr_scheduler",
     "optim.swa_utils", "profiler.itt", "signal.windows", "testing", "utils.benchmark",
-    "fx", "fx.passes", "fx.passes.utils",
+    "fx", "fx.graph_module", "fx.passes", "fx.passes.utils", "fx.proxy",
     "utils.data.dataset", "utils.data.sampler", "utils.dlpack", "utils.hooks", "utils.tensorboard",
+    "utils.tensorboard.writer",
     *(f"nn.utils.{n}" for n in ("clip_grad", "parametrizations", "parametrize", "prune", "rnn")),
 ]  # fmt: skip
 CLASSES = ["Tensor", "Generator", "dtype", "nn.Module", "optim.Optimizer", "cuda.Event",

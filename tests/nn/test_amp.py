@@ -471,3 +471,10 @@ def scales(lib: Any) -> list[Any]:
 
 def test_a_scaler_does_what_pytorch_s_does() -> None:
     assert scales(cugrad) == scales(pytest.importorskip("torch"))
+
+
+def test_cuda_amp_has_pytorchs_names() -> None:
+    torch = pytest.importorskip("torch")
+    amp = cugrad.cuda.amp
+    assert set(amp.__all__) == set(torch.cuda.amp.__all__)
+    assert amp.amp_definitely_not_available() is not cugrad.cuda.is_available()

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ...runtime.absent import PAGE
+from ...runtime.absent import PAGE, explain
 from . import summaries
 
 __all__ = ["SummaryWriter"]
@@ -217,3 +217,6 @@ for _name in (
     "add_custom_scalars", "add_embedding", "add_graph", "add_mesh", "add_pr_curve", "add_video",
 ):  # fmt: skip
     setattr(SummaryWriter, _name, _refusing(_name))
+
+
+explain(__name__)
