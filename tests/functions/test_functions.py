@@ -407,6 +407,13 @@ REFUSED = [
         "Index tensor must have the same number of dimensions as input tensor",
     ),
     ("x.index_select(0, T.tensor([5]))", IndexError, "index 5 is out of bounds for dimension 0"),
+    (
+        "s.reshape(1).index_add(0, T.tensor([1]), s.reshape(1))",
+        IndexError,
+        "index 1 is out of bounds",
+    ),
+    ("x.index_add(0, T.tensor([5]), x[:1])", RuntimeError, "index 5 is out of bounds for dimens"),
+    ("x.index_reduce(0, T.tensor([-1]), x[:1], 'amax')", IndexError, "index -1 is out of bounds"),
     ("x[T.tensor([5])]", IndexError, "index 5 is out of bounds for dimension 0 with size 3"),
     ("x[5]", IndexError, "index 5 is out of bounds for dimension 0 with size 3"),
     ("x[0, 0, 0]", IndexError, "too many indices for tensor of dimension 2"),

@@ -201,10 +201,11 @@ def vector_of(function: str, index: Tensor) -> Tensor:
 
 def _slices(
     function: str, input: Tensor, dim: int, index: Tensor, source: Tensor,
-    error: type[Exception] = RuntimeError, alike: bool = True,
+    outside: type[Exception], error: type[Exception] = RuntimeError, alike: bool = True,
 ) -> tuple[Tensor, int, Tensor, Tensor]:  # fmt: skip
     """input, dim, index and source after the checks, all with at least one dim.
 
+    `outside` is raised for an index that points outside, `error` for shapes that do not fit.
     `alike`: input and source have equally many dims; else one without counts as one with one.
     """
     array = array_of(input, function)
@@ -216,7 +217,7 @@ def _slices(
             f"{function}(): self and source expected to have the same dtype, but got (self) "
             f"{input.dtype} and (source) {source.dtype}"
         )
-    check_index(function, index, array.shape[dim] if array.ndim else 1, dim, error)
+    check_index(function, index, array.shape[dim] if array.ndim else 1, dim, outside)
     many = source._array.ndim
     input, source = _tall(input), _tall(source)
     shape = list(input._array.shape)
@@ -243,7 +244,8 @@ def index_add(
     >>> torch.index_add(torch.zeros(3), 0, torch.tensor([0, 0]), torch.ones(2))
     tensor([2., 0., 0.])
     """
-    tall, dim, index, source = _slices("index_add", input, dim, index, source)
+    outside = RuntimeError if input.dim() > 1 else IndexError  # as PyTorch has it
+    tall, dim, index, source = _slices("index_add", input, dim, index, source, outside)
     kind = tall._array.dtype
     if alpha != 1 and kind.kind in "biu":
         factor = backend_of(tall._array).xp.full((), alpha).astype(kind)
@@ -255,7 +257,7 @@ def index_add(
 @fresh
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy with the slices of `source` at the places along `dim` that `index` names."""
-    checked = _slices("index_copy", input, dim, index, source, IndexError, alike=False)
+    checked = _slices("index_copy", input, dim, index, source, IndexError, IndexError, alike=False)
     tall, dim, index, source = checked
     tall = tall.contiguous()  # which alone its layout follows
     out = picked(recorded.index_put, (tall, source), (*(FULL,) * dim, index._array))
@@ -279,7 +281,7 @@ def index_reduce(
         raise RuntimeError(
             f"reduce argument must be either prod, mean, amax or amin, got {reduce} (index_reduce)"
         )
-    tall, dim, index, source = _slices("index_reduce", input, dim, index, source)
+    tall, dim, index, source = _slices("index_reduce", input, dim, index, source, IndexError)
     shape = source._array.shape
     if not source._array.size:  # there is nothing to reduce, but a graph
         return _restored(recorded.index_add(tall, index, source, dim, 1), input)
