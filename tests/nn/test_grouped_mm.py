@@ -20,11 +20,11 @@ REFUSED = [
 ]  # fmt: skip
 
 
-def grouped(lib: Any, a: Any, b: Any, offs: Any) -> list[Any]:
+def grouped(lib: Any, a: Any, b: Any, offs: Any, dtypes: Any = ("float32",) * 2) -> list[Any]:
     draws = np.random.default_rng(0)
     operands = [
-        lib.from_numpy(draws.standard_normal(shape).astype("float32")).requires_grad_()
-        for shape in (a, b)
+        lib.from_numpy(draws.standard_normal(shape).astype(dtype)).requires_grad_()
+        for shape, dtype in zip((a, b), dtypes)
     ]
     offs = None if offs is None else lib.tensor(offs, dtype=lib.int32)
     result = lib.nn.functional.grouped_mm(*operands, offs=offs)
@@ -47,6 +47,13 @@ def test_what_does_not_fit_is_refused(a: Any, b: Any, offs: Any) -> None:
     with pytest.raises(RuntimeError) as mine:
         grouped(cugrad, a, b, offs)
     assert str(mine.value).split("(")[0].strip() == str(theirs.value).strip()
+
+
+@pytest.mark.parametrize("dtypes", [("float64", "float64"), ("float32", "float64")])
+def test_other_dtypes_are_refused(dtypes: Any) -> None:
+    for lib in (cugrad, pytest.importorskip("torch")):
+        with pytest.raises(RuntimeError, match=r"^Expected mat_[ab] to be .* got Double"):
+            grouped(lib, (3, 8, 16), (3, 16, 8), None, dtypes)
 
 
 def test_rows_behind_the_last_group_are_zeros() -> None:

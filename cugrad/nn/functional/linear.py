@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...autograd.recording.record import recorded
-from ...dtypes import int32
+from ...dtypes import bfloat16, float16, float32, int32, type_name
 from ...functions.calls.mistakes import MISTAKES, explained
 from ...functions.maths.products import matmul
 from ...functions.shapes.copies import cat, stack
@@ -36,10 +36,10 @@ def grouped_mm(
     """Products of groups, one after another: of the experts of a mixture, for example.
 
     Args:
-        mat_a, mat_b: (G, M, K) or a matrix, and (G, K, N) or a matrix, of one dtype. Of a matrix
-            beside three dims group i has the rows of `mat_a`, or the columns of `mat_b`, from
-            `offs[i - 1]` to `offs[i]`; of two matrices that part of K, and the result is
-            (G, M, N). Rows or columns behind the last group are zeros.
+        mat_a, mat_b: (G, M, K) or a matrix, and (G, K, N) or a matrix, both of float32, bfloat16 or
+            float16. Of a matrix beside three dims group i has the rows of `mat_a`, or the columns
+            of `mat_b`, from `offs[i - 1]` to `offs[i]`; of two matrices that part of K, and the
+            result is (G, M, N). Rows or columns behind the last group are zeros.
         offs: int32, where each group ends; with two tensors of three dims there is none. Its
             numbers are read by the host, which waits for a GPU.
         bias: not taken, as in PyTorch.
@@ -71,6 +71,12 @@ def grouped_mm(
 def _check_groups(
     mat_a: Tensor, mat_b: Tensor, offs: Tensor | None, bias: Tensor | None, out_dtype: Any
 ) -> None:
+    for name, x in (("mat_a", mat_a), ("mat_b", mat_b)):
+        if x.dtype not in (float32, bfloat16, float16):
+            raise RuntimeError(
+                f"Expected {name} to be Float32, BFloat16 or Float16 matrix, got "
+                f"{type_name(x.dtype)}"
+            )
     for name, x in (("mat_a", mat_a), ("mat_b", mat_b)):
         if x.dim() not in (2, 3):
             raise RuntimeError(f"{name} has to be 2 or 3d")
