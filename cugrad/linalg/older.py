@@ -7,6 +7,7 @@ from typing import Any
 from ..autograd.autocast import autocasts
 from ..dtypes import promote_types
 from ..functions.calls.arguments import array_of
+from ..functions.calls.old_order import numbers_first
 from ..functions.calls.return_types import return_type
 from ..functions.creation import factories as creation
 from ..functions.maths.products import affine, outer
@@ -63,6 +64,7 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
 
 
 @autocasts
+@numbers_first("beta", "alpha")
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta * input + alpha * the outer product of two vectors.
 

@@ -17,9 +17,9 @@ from .table import ELEMENTWISE, LINEAR, in_order, row
 # Arithmetic ---------------------------------------------------------------------------------------
 
 row("add", "self other", "add", ELEMENTWISE, self=lambda g: g, other=lambda g: g, flops=each_flops,
-    doc="input + other")  # fmt: skip
+    number_first="alpha", doc="input + other")  # fmt: skip
 row("sub", "self other", "subtract", ELEMENTWISE, self=lambda g: g, other=lambda g: -g,
-    doc="input - other")  # fmt: skip
+    number_first="alpha", doc="input - other")  # fmt: skip
 row("mul", "self other", "multiply", ELEMENTWISE,
     self=lambda g, other: g * other, other=lambda g, self: g * self, flops=each_flops,
     doc="input * other")  # fmt: skip

@@ -148,13 +148,13 @@ row("addcmul", "self tensor1 tensor2",
     ELEMENTWISE,
     self=lambda g: g, tensor1=lambda g, tensor2, value: g * (tensor2 * value),
     tensor2=lambda g, tensor1, value: g * (tensor1 * value),
-    doc="input + value * tensor1 * tensor2")  # fmt: skip
+    number_first="value", doc="input + value * tensor1 * tensor2")  # fmt: skip
 row("addcdiv", "self tensor1 tensor2",
     lambda xp, self, tensor1, tensor2, value=1: narrow(self + tensor1 / tensor2 * value, self),
     ELEMENTWISE, promote=FLOAT,
     self=lambda g: g, tensor1=lambda g, tensor2, value: g / tensor2 * value,
     tensor2=lambda g, tensor1, tensor2, value: -g * (tensor1 / tensor2) / tensor2 * value,
-    doc="input + value * tensor1 / tensor2")  # fmt: skip
+    number_first="value", doc="input + value * tensor1 / tensor2")  # fmt: skip
 row("copysign", "self other", "copysign", ELEMENTWISE, promote=FLOAT, widens=False,
     self=lambda m, g, self, result: g * (m.sign(self) * m.sign(result)),
     other=lambda g: g * 0, doc="the size of `input` with the sign of `other`")  # fmt: skip

@@ -56,7 +56,7 @@ class Op:
         "formulas", "jvp_formula", "view", "outputs", "differentiable", "promote", "promoted",
         "holomorphic", "node_name", "_gradients", "doc", "many", "_counted", "inplace", "held",
         "inherits", "cost", "flops", "refuses", "fits", "public", "also", "out", "in_place",
-        "widens", "passes", "dense", "lies",
+        "widens", "passes", "dense", "lies", "number_first",
     )  # fmt: skip
 
     def __init__(
@@ -84,6 +84,7 @@ class Op:
         also: str = "",
         out: bool = True,
         in_place: bool = True,
+        number_first: str = "",
         dense: bool | str = False,
         widens: bool = True,
         passes: int | None = None,
@@ -110,6 +111,7 @@ class Op:
         self.also = tuple(also.split())  # public functions that run it, beside one of its name
         self.out = out  # whether its public function takes out=
         self.in_place = in_place  # whether its method with an underscore is the row, in place
+        self.number_first = number_first  # of its function: once stood before the operands
         self.dense = bool(dense)
         self.lies = lying_as if dense == AS_INPUT else None  # as the first operands do
         self.widens = widens  # whether a host computes half precision in float32, rounded once

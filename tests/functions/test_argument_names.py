@@ -181,6 +181,32 @@ def test_two_numbers_in_the_old_order_are_alpha_and_the_operand(lib: Any) -> Non
         assert made.tolist() == [value, value]
 
 
+@pytest.mark.filterwarnings("ignore:This overload")
+def test_numbers_stand_before_tensors_or_are_named(lib: Any) -> None:
+    one, square, cube = lib.ones(2), lib.ones(2, 2), lib.ones(2, 2, 2)
+    affine = {
+        "addmm": [square] * 3, "addmv": [one, square, one], "addr": [square, one, one],
+        "addbmm": [square, cube, cube], "baddbmm": [cube] * 3,
+    }  # fmt: skip
+    for name, (first, *others) in affine.items():
+        for method in (getattr(first, name), getattr(first.clone(), name + "_")):
+            want = getattr(first, name)(*others, beta=2, alpha=3)
+            assert method(2, 3, *others).tolist() == want.tolist()
+            with pytest.raises(TypeError):
+                method(*others, 3)
+    for name in ("addcmul", "addcdiv"):
+        assert getattr(one, name)(5, one, one).tolist() == [6, 6]
+    for name in ("add", "sub"):
+        want = getattr(one, name)(one, alpha=3).tolist()
+        assert getattr(lib, name)(one, 3, one).tolist() == want
+        for call in (getattr(one, name), getattr(one.clone(), name + "_")):
+            assert call(3, one).tolist() == want
+            with pytest.raises(TypeError):
+                call(one, 3)
+        with pytest.raises(TypeError):
+            getattr(lib, name)(one, one, 3)
+
+
 def test_tensors_of_one_number_are_settings(lib: Any) -> None:
     F, x, n = lib.nn.functional, lib.tensor([-0.1, 0.7, 0.95]), lib.tensor
     for name, settings in {

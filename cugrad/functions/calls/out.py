@@ -118,7 +118,7 @@ def _wrapped(
                 return call(*args, **kwargs)
             if len(args) > place and "out" not in kwargs:
                 return call(*args[:place], *args[place + 1 :], out=args[place], **kwargs)
-            old = reordered(name, args)
+            old = reordered(name, function, args)
             if old is not None:
                 return call(*old[0], **kwargs, **old[1])
             better = explained(error, name)

@@ -11,6 +11,7 @@ from ...dtypes import as_dtype, bfloat16, float16, float32
 from ...ops.dims import broadcast_shapes
 from ...tensor import Tensor
 from ..calls.arguments import array_of, cast
+from ..calls.old_order import numbers_first
 from ..shapes.views import reshape
 
 __all__ = [
@@ -225,6 +226,7 @@ def _affine(function: str, input: Tensor, product: Tensor, beta: Any, alpha: Any
 
 
 @autocasts
+@numbers_first("beta", "alpha")
 def addmm(
     input: Tensor, mat1: Tensor, mat2: Tensor, out_dtype: Any = None, *, beta: float = 1,
     alpha: float = 1,
@@ -236,12 +238,14 @@ def addmm(
 
 
 @autocasts
+@numbers_first("beta", "alpha")
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta * input + alpha * (mat @ vec)."""
     return _affine("addmv", input, mv(mat, vec), beta, alpha)
 
 
 @autocasts
+@numbers_first("beta", "alpha")
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, out_dtype: Any = None, *, beta: float = 1,
     alpha: float = 1,
@@ -253,6 +257,7 @@ def baddbmm(
 
 
 @autocasts
+@numbers_first("beta", "alpha")
 def addbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
