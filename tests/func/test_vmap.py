@@ -288,3 +288,23 @@ def test_each_example_has_a_range_of_its_own() -> None:
     with pytest.warns(UserWarning, match="performance drop"):
         counts = vmap(lambda r: cugrad.histc(r, 4))(x)
     assert counts.tolist() == [cugrad.histc(r, 4).tolist() for r in x]
+
+
+def test_each_index_belongs_to_a_vmap_of_its_own() -> None:
+    """An index that the outer vmap maps over stays whole in the inner one."""
+    table = cugrad.arange(60.0).reshape(3, 4, 5).requires_grad_()
+    rows, columns = cugrad.arange(3), cugrad.arange(4)
+    for read in (
+        lambda r, c: table[r, c, cugrad.tensor([0, 3])],
+        lambda r, c: table[r, c][..., [0, 3]],
+    ):
+        got, want = vmap(vmap(read, (None, 0)), (0, None))(rows, columns), table[:, :, [0, 3]]
+        assert cugrad.equal(got, want)
+        slope, wanted = (cugrad.autograd.grad((x**2).sum(), table)[0] for x in (got, want))
+        assert cugrad.equal(slope, wanted)
+
+    def write(r: Tensor, c: Tensor) -> Tensor:
+        return cugrad.zeros(3, 4).index_put((r, c), cugrad.tensor(1.0))
+
+    marks = vmap(vmap(write, (None, 0)), (0, None))(rows, columns)
+    assert cugrad.equal(marks.reshape(12, 12), cugrad.eye(12))

@@ -51,17 +51,23 @@ def whole_index(array: BatchedArray, index: Index) -> Place:
         return Place((slice(None), *index), 0, 0, None)
     advanced = [k for k, i in enumerate(index) if hasattr(i, "dtype") or isinstance(i, int)]
     adjacent = advanced[-1] - advanced[0] + 1 == len(advanced)
-    batched = [i for i in arrays if type(i) is BatchedArray and i.level is array.level]
+    # an index that an outer vmap maps over goes on to that one: the same for all examples here
+    batched = [_maps(array, i) for i in index]
     width = max([(1 if i.dtype.kind == "b" else i.ndim) for i in arrays], default=0)
     before = sum(1 for i in index[: advanced[0]] if i is None or isinstance(i, slice))
-    if not batched:
+    if not any(batched):
         if adjacent or not (arrays or scalars):
             return Place((slice(None), *index), 0, 0, None)
         return Place((slice(None), *index), width, width, None)
     xp = owner(array.values).xp
     rows = xp.arange(array.values.shape[0]).reshape((-1, *(1,) * width))
-    turned = tuple([padded(i.values, width) if type(i) is BatchedArray else i for i in index])
+    turned = [padded(i.values, width) if own else i for i, own in zip(index, batched, strict=True)]
     return Place((rows, *turned), 0, width, before if adjacent and before else None)
+
+
+def _maps(array: BatchedArray, index: Any) -> bool:
+    """Whether an index has a value for each example of the array's own vmap."""
+    return type(index) is BatchedArray and index.level is array.level
 
 
 def _expanded(index: Any, ndim: int) -> Index:
