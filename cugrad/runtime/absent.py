@@ -330,7 +330,7 @@ ABSENT: dict[str, dict[str, str]] = {
         """,
     },
     "nn.attention": {
-        ATTENTION: "bias experimental flex_attention varlen",
+        ATTENTION: "bias experimental varlen",
         ENGINE: "WARN_FOR_UNFUSED_KERNELS *_flash_attention_impl*",
     },
 }
@@ -391,24 +391,24 @@ PUBLIC = frozenset(
     """
     accelerator amp array_api as_torch autograd autograd.anomaly_mode autograd.forward_ad
     autograd.function autograd.functional autograd.grad_mode autograd.gradcheck autograd.graph
-    autograd.profiler backends backends.cpu backends.cuda backends.cudnn backends.mha
-    backends.mkl backends.mkldnn backends.mps backends.nnpack backends.openmp
-    backends.opt_einsum backends.simulated compiler cpu cuda cuda.amp cuda.graphs cuda.memory
-    cuda.nvtx cuda.profiler cuda.sanitizer cuda.streams distributed distributed.algorithms
+    autograd.profiler backends backends.cpu backends.cuda backends.cudnn backends.mha backends.mkl
+    backends.mkldnn backends.mps backends.nnpack backends.openmp backends.opt_einsum
+    backends.simulated compiler cpu cuda cuda.amp cuda.graphs cuda.memory cuda.nvtx cuda.profiler
+    cuda.sanitizer cuda.streams distributed distributed.algorithms
     distributed.algorithms.ddp_comm_hooks distributed.algorithms.ddp_comm_hooks.default_hooks
     distributed.algorithms.join distributed.autograd distributed.checkpoint
     distributed.checkpoint.state_dict distributed.device_mesh distributed.fsdp distributed.nn
-    distributed.nn.functional distributed.optim distributed.rpc distributed.run
-    distributed.tensor distributions errors fft func functional fx fx.immutable_collections hub
-    jit linalg memory models multiprocessing nn nn.attention nn.functional nn.grad nn.init
-    nn.modules nn.parallel nn.parameter nn.stateless nn.utils nn.utils.clip_grad
+    distributed.nn.functional distributed.optim distributed.rpc distributed.run distributed.tensor
+    distributions errors fft func functional fx fx.immutable_collections hub jit linalg memory
+    models multiprocessing nn nn.attention nn.attention.flex_attention nn.functional nn.grad
+    nn.init nn.modules nn.parallel nn.parameter nn.stateless nn.utils nn.utils.clip_grad
     nn.utils.convert_parameters nn.utils.fusion nn.utils.init nn.utils.memory_format
     nn.utils.parametrizations nn.utils.parametrize nn.utils.prune nn.utils.rnn ops optim
     optim.lr_scheduler optim.swa_utils overrides profiler profiler.itt quasirandom random
     return_types serialization serialization.safetensors signal signal.windows sparse special
     testing types utils utils.benchmark utils.checkpoint utils.collect_env utils.data
-    utils.data.dataloader utils.data.dataset utils.data.distributed utils.data.sampler
-    utils.dlpack utils.flop_counter utils.hooks utils.tensorboard utils.weak version
+    utils.data.dataloader utils.data.dataset utils.data.distributed utils.data.sampler utils.dlpack
+    utils.flop_counter utils.hooks utils.tensorboard utils.weak version
     """.split()  # noqa: SIM905
 )
 

@@ -27,6 +27,7 @@ MODULES = [
     "compiler", "cuda.streams", "cuda.nvtx", "jit", "nn.modules", "optim.lr_scheduler",
     "optim.swa_utils", "profiler.itt", "signal.windows", "testing", "utils.benchmark",
     "fx", "fx.graph_module", "fx.passes", "fx.passes.utils", "fx.proxy",
+    "nn.attention.flex_attention",
     "utils.data.dataset", "utils.data.sampler", "utils.dlpack", "utils.hooks", "utils.tensorboard",
     "utils.tensorboard.writer",
     *(f"nn.utils.{n}" for n in ("clip_grad", "parametrizations", "parametrize", "prune", "rnn")),

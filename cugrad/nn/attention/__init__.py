@@ -1,21 +1,27 @@
 """torch.nn.attention: PyTorch's choice among ways to compute attention.
 
-Attention is `nn.functional.scaled_dot_product_attention` and `nn.MultiheadAttention`.
+Attention is `nn.functional.scaled_dot_product_attention` and `nn.MultiheadAttention`; with a
+function of the scores and a mask that is written as a function, it is `flex_attention.py`: begin
+there. `masks.py` has what is made of such functions, `block_mask.py` their blocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from typing import TYPE_CHECKING
 
-from ..functions import switches
-from ..runtime.absent import explain
-from ..runtime.contexts import Context
-from ..runtime.kept import Switch
+from ...functions import switches
+from ...runtime.contexts import Context
+from ...runtime.kept import Switch
+from ...runtime.lazy import lazily
 
 __all__ = ["SDPBackend", "sdpa_kernel"]
 
-explain(__name__)
+if TYPE_CHECKING:  # imported when it is asked for
+    from . import flex_attention as flex_attention
+else:
+    __getattr__, __dir__ = lazily(__name__, {"flex_attention": "flex_attention"})
 
 
 class SDPBackend(Enum):
