@@ -148,7 +148,7 @@ class Tensor:
     _may_be_away = False  # whether its array is brought in, perhaps, when it is asked for
     __array_priority__ = 1000  # `numpy_array * tensor` is a tensor
     __hash__ = object.__hash__
-    _cdata = property(id)  # which pyro compares: whether two names are of one tensor
+    _cdata = property(lambda self: id(self))  # pyro compares them; `id` itself asks no class
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
