@@ -44,7 +44,8 @@ def backward(
 def as_subclass(self: Tensor, cls: type[Tensor]) -> Tensor:
     """A view of the same elements, with this tensor's history, that is an instance of `cls`.
 
-    TypeError where `cls` is no subclass of Tensor, or has fields that a Tensor has no room for.
+    What the class has in `__slots__` is not set yet. TypeError where `cls` is no subclass of
+    Tensor, or is abstract and has `__slots__`.
 
     >>> import cugrad as torch
     >>> class Image(torch.Tensor): pass
@@ -64,12 +65,24 @@ def _check_subclass(function: str, cls: Any) -> None:
 def _in_class(tensor: Tensor, cls: type[Tensor]) -> Tensor:
     try:
         tensor.__class__ = cls
-    except TypeError as error:
-        raise TypeError(
-            f"{cls.__name__}: a Tensor does not become one ({error}); keep what it has beside "
-            "a Tensor in attributes, not in __slots__"
-        ) from None
+    except TypeError:  # a Tensor has no room for its fields
+        return _succeeded(tensor, cls)
     return tensor
+
+
+def _succeeded(tensor: Tensor, cls: type[Tensor]) -> Tensor:
+    """An instance of a class with fields of its own, in the place of `tensor`, which is new."""
+    try:
+        successor: Tensor = object.__new__(cls)
+    except TypeError as error:
+        raise TypeError(f"{cls.__name__}: a Tensor does not become one ({error})") from None
+    for field in Tensor.__slots__:
+        if not field.startswith("__"):
+            setattr(successor, field, getattr(tensor, field))
+    view = None if tensor._rare is None else tensor._rare.view
+    if view is not None:
+        view.passes_to(successor, tensor)
+    return successor
 
 
 def _make_subclass(cls: type[Tensor], data: Tensor, require_grad: bool = False) -> Tensor:

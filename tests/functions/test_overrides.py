@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import copy
 import inspect
 import pickle
@@ -251,6 +252,31 @@ def test_a_changed_view_of_a_subclass_has_its_history() -> None:
     assert w.grad.tolist() == [6, 6]
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit")  # PyTorch's forward mode compiles
+def test_a_subclass_may_have_slots(lib: Any) -> None:
+    class Noted(lib.Tensor):
+        __slots__ = ("note",)
+
+    w = lib.ones(2, requires_grad=True)
+    base = w * 3
+    x = base.as_subclass(Noted)
+    x.note = "kept"
+    other = (x * 1).as_subclass(Noted)
+    assert type(other) is Noted and not hasattr(other, "note")
+    base.mul_(2)  # and its view has the new history
+    assert type(x.sum()) is Noted and x.note == "kept" and x._is_view() and x._base is base
+    x.mul_(2)
+    base.sum().backward()
+    assert w.grad.tolist() == [12, 12] and base.tolist() == [12, 12]
+    plain = lib.Tensor._make_subclass(Noted, lib.ones(2), True)
+    plain.square().sum().backward()
+    assert plain.is_leaf and plain.grad.tolist() == [2, 2]
+    with lib.autograd.forward_ad.dual_level():
+        dual = lib.autograd.forward_ad.make_dual(lib.ones(2), lib.full((2,), 5.0))
+        tangent = lib.autograd.forward_ad.unpack_dual(dual.as_subclass(Noted) * 2).tangent
+        assert tangent.tolist() == [10, 10]
+
+
 class Measured(cugrad.Tensor):
     """A tensor with a unit, which adds to its like alone."""
 
@@ -372,11 +398,14 @@ def test_lists_of_functions() -> None:
 
 
 def test_what_cannot_become_a_subclass() -> None:
-    class Slots(cugrad.Tensor):
+    class Unfinished(cugrad.Tensor, abc.ABC):
         __slots__ = ("extra",)
 
-    with pytest.raises(TypeError, match="not in __slots__"):
-        cugrad.ones(1).as_subclass(Slots)
+        @abc.abstractmethod
+        def finish(self) -> None: ...
+
+    with pytest.raises(TypeError, match="Unfinished: a Tensor does not become one .*abstract"):
+        cugrad.ones(1).as_subclass(Unfinished)
     with pytest.raises(TypeError, match="must be a subclass of Tensor"):
         cugrad.ones(1).as_subclass(int)
     with pytest.raises(TypeError, match="_make_subclass.*must be a subclass of Tensor"):

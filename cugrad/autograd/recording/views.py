@@ -104,6 +104,12 @@ class View:
             if tangent is not None and tangent._rare is not None and tangent._rare.view is not None:
                 tangent._rare.view.release(tangent)
 
+    def passes_to(self, successor: Tensor, view: Tensor) -> None:
+        """Makes the base know `successor`, which has the fields of `view`, in its place."""
+        assert self.base._rare is not None and self.base._rare.views is not None
+        views = self.base._rare.views
+        views[:] = [weakref.ref(successor) if ref() is view else ref for ref in views]
+
     def forget(self, view: Tensor) -> None:
         """Drops the node of a view whose storage has changed; the next who asks gets a new one."""
         if view._node is not None:
