@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from typing import Any
@@ -14,7 +15,7 @@ import contextlib, gc, json, sys
 import cugrad
 from cugrad import memory
 
-SIDE, COUNT, STEPS = 512, 10, 20
+SIDE, COUNT, STEPS = 512, 20, 20
 
 
 def figure(name):
@@ -28,23 +29,32 @@ def small(layers):
 
 
 x = cugrad.ones(4, SIDE)
-net, optimizer = small(1)  # what a first step loads
-net(x).square().mean().backward()
-optimizer.step()
+
+
+def placed(net, optimizer):
+    if not json.loads(sys.argv[1]):
+        return contextlib.nullcontext()
+    return memory.offload_states(
+        net, optimizer, weights="disk", states="disk", window="2MiB", bring_back=False,
+        directory=sys.argv[2],
+    )
+
+
+net, optimizer = small(1)  # what first steps load
+with placed(net, optimizer):
+    for _ in range(2):
+        net(x).square().mean().backward()
+        optimizer.step()
 del net, optimizer
 gc.collect()
 before = figure("VmRSS")
 cugrad.manual_seed(0)
 net, optimizer = small(COUNT)
 size = sum([p.nbytes for p in net.parameters()])
-placed = contextlib.nullcontext()
-if json.loads(sys.argv[1]):
-    placed = memory.offload_states(
-        net, optimizer, weights="disk", states="disk", window="2MiB", bring_back=False,
-        directory=sys.argv[2],
-    )
 losses = []
-with placed:
+with placed(net, optimizer):
+    with cugrad.no_grad():
+        net(x)  # reads each weight: all have left by then
     gc.collect()
     open("/proc/self/clear_refs", "w").write("5")  # the peak begins anew
     for _ in range(STEPS):
@@ -60,7 +70,9 @@ with placed:
 def trained(on_disk: bool, directory: Any) -> tuple[list[str], float]:
     """The losses, and the most of the process's memory, in sizes of the weights."""
     command = [sys.executable, "-c", PROGRAM, json.dumps(on_disk), str(directory)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    # What is freed leaves the process at once, whichever thread freed it: glibc keeps some otherwise.
+    settings = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=settings)
     losses, most = json.loads(done.stdout)
     return losses, most
 
@@ -70,5 +82,5 @@ def test_a_process_with_states_on_disk_stays_under_the_limit(tmp_path: Any) -> N
     losses, most = trained(False, tmp_path)
     same_losses, less = trained(True, tmp_path)
     assert same_losses == losses and len(losses) == 20
-    assert most > 3.2  # weights, gradients, two states: 4, but for what a first step has loaded
-    assert less < 2.2  # gradients, and two windows of a fifth
+    assert most > 3.9  # weights, gradients, two states
+    assert less < 1.9  # gradients, two windows of a tenth, and what threads have in hand
