@@ -365,12 +365,14 @@ class RawNamespace:
     """The ops on arrays of any backend: `m` in a formula when backward builds no graph."""
 
     def fitted(self, gradients: Any, shapes: Any, dtypes: Any) -> tuple[Any, ...]:
-        """Gradients in the shapes and dtypes of inputs: sums, where these were broadcast."""
+        """Gradients in the shapes and dtypes of inputs: un-broadcast, real part, cast."""
         results = []
         for x, shape, dtype in zip(gradients, shapes, dtypes, strict=True):
             if x is not None and x.shape != shape:
                 x = raw.sum_to_shape(x, shape)  # type: ignore[attr-defined]
             if x is not None and dtype is not None and x.dtype != dtype:
+                if x.dtype.kind == "c" and dtype.kind != "c":
+                    x = raw.real(x)  # type: ignore[attr-defined]
                 x = raw.to_dtype(x, dtype)  # type: ignore[attr-defined]
             results.append(x)
         return tuple(results)

@@ -49,7 +49,7 @@ class OpPlan:
         if type(self) is FastPlan and not getattr(fused, "wide", True):
             return  # it is for half precision, whose nodes have no such plan
         scope = {"others": self.vjp, "fused": fused, "kind": backend.array_types[0],
-                 "arrays": saving.arrays}  # fmt: skip
+                 "arrays": saving.arrays, "__name__": __name__}  # fmt: skip
         exec(compiled(self.text_of_fused(backend.least)), scope)
         self.vjp = scope["vjp"]
 

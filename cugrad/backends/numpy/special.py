@@ -47,4 +47,5 @@ def by_number(name: str, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     >>> by_number("erfc", np.array([0.0, 2.0])).round(4).tolist()
     [1.0, 0.0047]
     """
-    return np.asarray(_of_doubles(name)(x.astype(np.float64))).astype(x.dtype)
+    doubles = np.positive(x, dtype=np.float64)  # a function of NumPy: results lie as those of others
+    return np.asarray(_of_doubles(name)(doubles)).astype(x.dtype, copy=False)

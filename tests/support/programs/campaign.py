@@ -108,7 +108,7 @@ def in_each(program: Program) -> list[Program]:
     """The program in each context once, and in each place."""
     contexts, places = suitable(program)
     names = [(name,) for name in contexts if name not in STATES]
-    names += [(place, "offload") for place in places]
+    names += [(place, "offload") if "offload" in contexts else (place,) for place in places]
     variants = [replace(program, contexts=given) for given in names]
     low, there = len(leaves_of(program)), "simulated random"
     if there not in places or low == len(program.statements):
