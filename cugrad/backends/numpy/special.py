@@ -47,5 +47,5 @@ def by_number(name: str, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     >>> by_number("erfc", np.array([0.0, 2.0])).round(4).tolist()
     [1.0, 0.0047]
     """
-    doubles = np.positive(x, dtype=np.float64)  # a function of NumPy: results lie as those of others
+    doubles = np.positive(x, dtype=np.float64)  # of NumPy, so that results lie as those of others
     return np.asarray(_of_doubles(name)(doubles)).astype(x.dtype, copy=False)

@@ -70,7 +70,7 @@ with placed(net, optimizer):
 def trained(on_disk: bool, directory: Any) -> tuple[list[str], float]:
     """The losses, and the most of the process's memory, in sizes of the weights."""
     command = [sys.executable, "-c", PROGRAM, json.dumps(on_disk), str(directory)]
-    # What is freed leaves the process at once, whichever thread freed it: glibc keeps some otherwise.
+    # What is freed leaves the process at once, whichever thread freed it.
     settings = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=settings)
     losses, most = json.loads(done.stdout)
