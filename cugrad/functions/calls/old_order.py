@@ -43,7 +43,7 @@ def _form(name: str, function: Callable[..., Any]) -> Form | None:
 
 def in_any_order(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, or method, which takes its numbers before its tensors, too."""
-    form = _form(name, function)
+    form = None if name.startswith("__") else _form(name, function)  # operators have two operands
     if form is None:
         return function
     most = len(form[1])
