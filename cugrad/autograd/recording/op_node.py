@@ -55,7 +55,7 @@ class OpPlan:
 
     def text_of_fused(self, least: int) -> str:
         """The code of the gradients by a backend, for at least so many elements."""
-        return _text_of_fused(least, "saved = arrays(node)", "", "saved")
+        return _text_of_fused(least, READ_ONCE, "", "saved", takes_saved=True)
 
     def packed(self) -> OpPlan:
         """The plan for a node whose saved entries hooks have packed."""
@@ -64,8 +64,9 @@ class OpPlan:
     def saved_name(self, index: int) -> str:
         return self.saves[0 if self.op.variadic else index]
 
-    def _vjp_raw(self, node: OpNode, g: Any) -> Any:
-        return self._vjp(node, g, raw, saving.arrays(node))
+    def _vjp_raw(self, node: OpNode, g: Any, saved: tuple[Any, ...] | None = None) -> Any:
+        """The gradients of the inputs, arrays from arrays; `saved` if that has been read."""
+        return self._vjp(node, g, raw, saving.arrays(node) if saved is None else saved)
 
     def vjp_recorded(self, node: OpNode, g: Any) -> Any:
         """The gradients of the inputs, Tensors from Tensors, so that they can be differentiated."""
@@ -124,27 +125,38 @@ def _adapt(m: Any, g: Any, shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 # The backward of a node by a backend that has the gradients of its row at once. They come in the
-# shapes and dtypes of inputs, or not at all.
+# shapes and dtypes of inputs, or not at all. What hooks have packed they unpack once: the formulas
+# are given what has been read.
 FUSED = """\
-def vjp(node, g):
+def vjp(node, g{argument}):
     if type(g) is kind{enough}:
         {unpack}
         {check}
         grads = fused(g, {saved}, node.meta)
         if grads is not None:
             return grads
-    return others(node, g)
+    return others(node, g{passed})
+"""
+ARGUMENT = ", saved=None"
+READ_ONCE = """\
+if saved is None:
+    saved = arrays(node)
 """
 
 
-def _text_of_fused(least: int, unpack: str, check: str, saved: str) -> str:
+def _text_of_fused(
+    least: int, unpack: str, check: str, saved: str, takes_saved: bool = False
+) -> str:
     enough = f" and (g.size >= {least} or g.itemsize == 2)" * bool(least)
-    return filled(FUSED, enough=enough, unpack=unpack, check=check, saved=saved)
+    return filled(
+        FUSED, enough=enough, unpack=unpack, check=check, saved=saved,
+        argument=ARGUMENT * takes_saved, passed=", saved" * takes_saved,
+    )  # fmt: skip
 
 
 # The backward of a node whose saved entries are plain, and whose gradients need no adapting.
 VJP = """\
-def vjp(node, g):
+def vjp(node, g{argument}):
     {unpack}
     {check}
     {meta}
@@ -224,7 +236,7 @@ def text_of_vjp(op: Op, mask: int, number: bool = False, packed: bool = False) -
     places, unpack, check = _unpacking(op, mask, number, packed)
     return filled(
         VJP, calls=op.calls(mask, places), unpack=unpack, check=check,
-        meta=META if op.params or op.kind != ELEMENTWISE else "",
+        meta=META if op.params or op.kind != ELEMENTWISE else "", argument=ARGUMENT * packed,
     )  # fmt: skip
 
 
@@ -246,7 +258,7 @@ def _unpacking(op: Op, mask: int, number: bool, packed: bool) -> tuple[dict[str,
             checks.append(f"s{i}._counter is not None")
             places[name] = f"s{i}._array"
     names = ", ".join(f"s{i}" for i in range(len(saves)))
-    saved = "arrays(node)" if packed else "node.saved"
+    saved = "arrays(node) if saved is None else saved" if packed else "node.saved"
     unpack = filled(UNPACK, names=names, saved=saved) if names else ""
     return places, unpack, filled(CHECK, changed=" or ".join(checks)) if checks else ""
 
