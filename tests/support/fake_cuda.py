@@ -863,6 +863,7 @@ def launch_kernel(
     addresses: int, extra: int,
 ) -> None:  # fmt: skip
     """Starts a kernel of one argument, which lies at the first of a list of addresses."""
+    USED.add("cupy.cuda.driver.launchKernel")
     try:  # which looks at the types of its arguments
         REAL.cuda.driver.launchKernel(
             handle, gx, gy, gz, bx, by, bz, shared, stream, addresses, extra
