@@ -146,8 +146,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def collected() -> None:
     """What is there before a file's tests is left out of collections: many tests start one, and
     each would walk through PyTorch, the samples, 30,000 tests and the reports of those that ran.
+    What a finalizer lets go of is collected first: what is garbage then would be there for good.
     """
-    gc.collect()
+    while gc.collect():
+        pass
     gc.freeze()
 
 

@@ -94,6 +94,9 @@ class Tallies:
         """They are so much now, whatever came and went."""
         for is_large, now in ((False, small), (True, large)):
             self.change(is_large, now - self.of[LARGE if is_large else SMALL].current)
+        every = self.of["all"]
+        if every.current != small + large:  # an interrupt came between two changes
+            every.change(small + large - every.current)
 
     def told(self) -> dict[str, dict[str, int]]:
         return {pool: tally.told() for pool, tally in self.of.items()}

@@ -36,7 +36,8 @@ from cugrad.memory.offloading import engine as engine_module
 
 LIBRARY = os.path.dirname(cugrad.__file__)
 COMPILED = "cugrad fast path"
-DRIVER = tuple(os.path.join(LIBRARY, "backends", name) for name in ("simulated", "races"))
+DRIVER = tuple(os.path.join(LIBRARY, "backends", name)
+               for name in ("simulated", "races", "allocations"))  # fmt: skip
 COLLECTORS = ("__del__", "forget", "gone")
 ENDS = ("__enter__", "__exit__")
 LOOKS = ("CALL", "CALL_KW", "CALL_FUNCTION_EX", "CALL_FUNCTION", "CALL_FUNCTION_KW", "CALL_METHOD",

@@ -18,6 +18,7 @@ from tests.memory.states.training import PLACES, Training, same, values_of
 
 TIMES = 6
 ROOMS = ("memory", "slab", "optim", "threads")
+DRIVER = ("simulated", "allocations")  # what stands for the device, and its accounts
 LOST = ("__del__", "_lose")  # what is raised in a destructor is lost
 SETTINGS = ("Adam", {"lr": 0.1})
 
@@ -36,7 +37,8 @@ def interrupted(line: int) -> Iterator[list[int]]:
 
     def watch(frame: Any, event: str, arg: Any) -> Any:
         path = frame.f_code.co_filename
-        ours = any(room in path for room in ROOMS) and "tests" not in path
+        inside = not any(part in path for part in ("tests", *DRIVER))
+        ours = inside and any(room in path for room in ROOMS)
         above: Any = frame
         while ours and above is not None:
             ours = above.f_code.co_name not in LOST
