@@ -13,7 +13,7 @@ from ...runtime.kept import Switch
 from ...tensor import Tensor
 from ..geometry import root_of
 from .recipes import Recipe
-from .values import Constant, Value, ValueView, piece_of
+from .values import Constant, Value, ValueView, fills, piece_of
 
 __all__ = ["RecipeRecorder", "unrecorded_here"]
 
@@ -155,7 +155,7 @@ class RecipeRecorder(Switch):
             value = self._enter(root, tensor.counter, recipe)
         if value is None:
             return
-        if (array.dtype, array.shape, array.strides) == value.layout and type(old) is ValueView:
+        if type(old) is ValueView and fills(array, value):
             recipe.outputs[0] = weakref.ref(value)
         else:
             value.recipe = None

@@ -16,7 +16,7 @@ from ..geometry import array_at, memory_of, root_of, span_of
 if TYPE_CHECKING:
     from .recipes import Recipe
 
-__all__ = ["Constant", "Value", "ValueView", "piece_of", "remember", "returned"]
+__all__ = ["Constant", "Value", "ValueView", "fills", "piece_of", "remember", "returned"]
 
 
 class Value:
@@ -90,6 +90,20 @@ class Value:
         """The storage is about to change."""
         if self.kept is root and self.counter[0] == self.version:
             self.kept = root.copy(order="K")
+
+
+def fills(array: Any, value: Value) -> bool:
+    """Whether an array is all that a value is, in the same order, if perhaps in another shape."""
+    dtype, shape, strides = value.layout
+    if array.dtype != dtype or array.nbytes != value.nbytes:
+        return False
+    if array.shape == shape and array.strides == strides:
+        return True
+    steps, step = [], dtype.itemsize
+    for n in reversed(shape):
+        steps.append(step)
+        step *= n
+    return bool(array.flags.c_contiguous) and strides == tuple(reversed(steps))
 
 
 class ValueView(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+import weakref
 from contextlib import nullcontext
 from typing import Any
 
@@ -187,3 +188,18 @@ def test_a_saved_tensor_answers_as_ever() -> None:
     assert torch.equal(z.grad_fn._saved_self, (x * 3).exp())
     assert z.grad_fn._saved_self.grad_fn.name() == "ExpBackward0"
     assert dropping.stats.dropped_bytes == 16 and dropping.stats.saved_tensors == 2
+
+
+def test_what_is_written_through_a_view_of_another_shape_is_made_again() -> None:
+    """The op has a recipe, so nothing that was made from it has to hold the memory."""
+    x = torch.rand(64, 32, device="simulated", requires_grad=True)
+    seen = []
+    for context in (nullcontext(), memory.recompute()):
+        with context:
+            y = (x * 2).view(4, 16, 32)
+            y += 1
+            root = weakref.ref(y._array._base)
+            z = y.exp().sin().sum()
+            del y
+        seen.append((root() is None, torch.autograd.grad(z, x)[0].tolist()))
+    assert seen[0][1] == seen[1][1] and seen[1][0]
