@@ -72,7 +72,37 @@ assert here.places and here.places[0] is not place
 print("alike")
 """
 
+# Of each row, and of its gradients, the kernel for odd addresses is started before the other.
+ODD = """
+from tests.support.still_cuda import still
+still()
+import cupy
+from cugrad.backends.cupy.backend import CupyBackend
+from cugrad.backends.cupy.fused import rows
+from cugrad.ops.table import ELEMENTWISE, TABLE, raw
+
+runs = []
+for op in TABLE.values():
+    if op.kind != ELEMENTWISE or set(op.params) - set(op.defaults):
+        continue
+    count, mask = len(op.inputs), sum(1 << i for i, f in enumerate(op.formulas) if f is not None)
+    runs.append((rows.forward_of(op, CupyBackend.xp), count, lambda *x: x))
+    if mask and not op.params:
+        backward = rows.backward_of(op, mask, raw)
+        runs.append((backward, 1 + len(op.saves(mask)), lambda g, *saved: (g, saved, None)))
+for run, count, form in runs:
+    for begin in (1, 0):
+        operands = [cupy.ndarray((9,), "f4")[begin : begin + 8] for _ in range(count)]
+        run(*form(*operands))
+print(sum(bool(run.kept and run.kept.launches) for run, _, _ in runs) > 100)
+"""
+
 
 def test_the_driver_is_told_what_cupy_tells_it() -> None:
     done = subprocess.run([sys.executable, "-c", ALIKE], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "alike\n", done.stderr
+
+
+def test_kernels_are_compiled_before_they_are_started_again() -> None:
+    done = subprocess.run([sys.executable, "-c", ODD], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "True\n", done.stderr

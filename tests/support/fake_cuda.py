@@ -870,6 +870,8 @@ def launch_kernel(
         )
     except RuntimeError:  # CUDA's: there is no driver
         pass
+    if not 0 < handle <= len(HANDLES):
+        raise fake_streams.refused(400)  # CUDA_ERROR_INVALID_HANDLE
     kernel = HANDLES[handle - 1]
     assert stream == current().ptr and not extra
     address = ctypes.c_void_p.from_address(addresses).value

@@ -50,6 +50,14 @@ def failure(status: int) -> Exception:
     return error
 
 
+def refused(status: int) -> Exception:
+    """What CuPy raises where CUDA's driver answers with this status."""
+    from cupy_backends.cuda.api import driver
+
+    error: Exception = driver.CUDADriverError(status)
+    return error
+
+
 STREAMS: weakref.WeakValueDictionary[int, Stream] = weakref.WeakValueDictionary()
 
 

@@ -49,6 +49,7 @@ static PyObject* launch_of_python(PyObject* self, PyObject* const* args, Py_ssiz
         n[k] = count == 11 ? PyLong_AsLongLong(args[k]) : -1;
         if (n[k] == -1) return PyErr_Format(PyExc_TypeError, "argument %d is no number", k);
     }
+    if (!n[0]) return PyErr_Format(PyExc_RuntimeError, "CUDA_ERROR_INVALID_HANDLE");
     return launch(n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], (void**)n[9], n[10]);
 }
 static PyMethodDef method = {

@@ -80,15 +80,19 @@ class StructKernel:
             argument = np.frombuffer(told, by_value(len(told)))
             self.raw(tuple(grid), tuple(block), (argument,))
             return
-        if not self.handle:
-            self.handle = self.raw.kernel.ptr
+        handle = self.handle or self.compiled()
         places = here.places
         place = places.pop() if places else here.another()
         memory, address = place
         memory[: len(told)] = told
         sizes = *(*grid, 1, 1)[:3], *(*block, 1, 1)[:3]
-        driver_launch(self.handle, *sizes, 0, current_stream().ptr, address, 0)
+        driver_launch(handle, *sizes, 0, current_stream().ptr, address, 0)
         places.append(place)
+
+    def compiled(self) -> int:
+        """The driver's handle, which there is from now on."""
+        self.handle = self.raw.kernel.ptr
+        return self.handle
 
 
 def start(

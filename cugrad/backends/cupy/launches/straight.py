@@ -89,8 +89,10 @@ def launches_of(
             continue
         scope[f"pack{k}"] = packed.pack_into
         sizes = ", ".join(map(str, (*(*grid, 1, 1)[:3], *(*block, 1, 1)[:3])))
+        # Operands that began at odd addresses have started another kernel than this.
+        handle = kernel.handle or f"kernel{k}.handle or kernel{k}.compiled()"
         lines += [f"pack{k}(memory, 0, {told})",
-                  f"launch({kernel.handle}, {sizes}, 0, stream().ptr, address, 0)"]  # fmt: skip
+                  f"launch({handle}, {sizes}, 0, stream().ptr, address, 0)"]  # fmt: skip
     if packs:
         lines.append("places.append(place)")
     lines.append(f"return {answer}")
