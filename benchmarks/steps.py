@@ -106,13 +106,13 @@ WORKLOADS: dict[str, Workload] = {
     "gpt2_small_bf16": Workload(gpt, "", 1.1),
     "gpt2_small_bf16_cublaslt": Workload(gpt, "cublaslt", 1.1),
     "gpt2_small_bf16_graphed": Workload(partial(gpt, graphed=True), "graphed", 0.9),
-    "gpt2_small_float32": Workload(partial(gpt, dtype="float32")),
-    "resnet50_float32": Workload(resnet),
-    "resnet50_float32_cudnn": Workload(resnet, "cudnn", 1.2),
-    "resnet50_bf16_cudnn": Workload(partial(resnet, dtype="bfloat16"), "cudnn", 1.2),
     "mlp_eager": Workload(perceptron),
     "mlp_graphed": Workload(partial(perceptron, graphed=True), "graphed", 0.5),
     "elementwise_fused": Workload(chain, "", 0.6),
+    "resnet50_float32_cudnn": Workload(resnet, "cudnn", 1.2),
+    "resnet50_bf16_cudnn": Workload(partial(resnet, dtype="bfloat16"), "cudnn", 1.2),
+    "gpt2_small_float32": Workload(partial(gpt, dtype="float32")),
+    "resnet50_float32": Workload(resnet),
 }
 
 

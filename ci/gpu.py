@@ -70,7 +70,11 @@ SMOKE_LIMIT = 120.0
 BENCHMARKS = [
     (  # what this time allows; numbers are written after each workload
         "training steps beside torch",
-        ["benchmarks/steps.py", "--device", "cuda", "--only", "bf16$|graphed|cudnn|fused"],
+        ["benchmarks/steps.py", "--device", "cuda", "--only", "gpt.*bf16|mlp|fused|cudnn"],
+    ),
+    (
+        "ops of the device beside torch",
+        ["benchmarks/device_ops.py", "--device", "cuda", "--rounds", "2"],
     ),
     (
         "overhead on cuda",

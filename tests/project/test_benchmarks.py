@@ -27,6 +27,7 @@ QUICK = {
     "optimizers": ["--only", "SGD_gpt|Adam_large|Muon_mlp"],
     "training": ["--only", "mlp_step|gelu_train|matmul_8x8|add_float16|randn"],
     "checkpoint": ["--only", "mlp_each_layer|mlp_4"],
+    "device_ops": ["--rounds", "1", "--only", "^(exp|layer_norm|attention)_[fb]"],
     "steps": ["--only", "mlp|elementwise|resnet50_float32_cudnn"],
 }
 ALL_OF_THEM = """
@@ -92,6 +93,12 @@ def test_optimizers_run_quickly(quick: Callable[[str], tuple[Lines, str]]) -> No
 def test_training_runs_quickly(quick: Callable[[str], tuple[Lines, str]]) -> None:
     found, _ = quick("training")
     assert {"mlp_step", "gelu_train", "matmul_8x8_tiny", "add_float16", "randn"} <= set(found)
+    assert all(value > 0 for line in found.values() for value in line["ours"])
+
+
+def test_ops_of_a_device_run_quickly(quick: Callable[[str], tuple[Lines, str]]) -> None:
+    found, _ = quick("device_ops")
+    assert {"exp_float32", "layer_norm_bfloat16_backward"} <= set(found) and len(found) == 12
     assert all(value > 0 for line in found.values() for value in line["ours"])
 
 
