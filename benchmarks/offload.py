@@ -1,4 +1,4 @@
-"""Measures offload on a GPU beside PyTorch's save_on_cpu: ResNet-152 and a stack of GPT's blocks.
+"""Measures offload on a GPU beside PyTorch's save_on_cpu: ResNet-152 and stacks of GPT's blocks.
 
 One command measures the link with page-locked copies, then trains each network with each placement
 in a process of its own: step time, slowdown over the library's own plain step, peak memory, bytes
@@ -72,9 +72,22 @@ def blocks(lib: Any, models: Any, device: str, batch: int, tiny: bool) -> Task:
     return Task(net, lambda: (net(x) ** 2).mean(), [x])
 
 
+def wide_blocks(lib: Any, models: Any, device: str, batch: int, tiny: bool) -> Task:
+    """Six blocks in bfloat16, width 4096, 32 heads, on 1024 tokens: what large models are made of.
+
+    From this width on a GPU computes for as long as the link needs to copy what is saved.
+    """
+    count, width, heads, length = (2, 32, 4, 16) if tiny else (6, 4096, 32, 1024)
+    stack = lib.nn.Sequential(*[models.Block(width, heads) for _ in range(count)])
+    net = stack.to(device).to(lib.bfloat16)
+    x = lib.randn(batch, length, width, device=device).to(lib.bfloat16)
+    return Task(net, lambda: (net(x) ** 2).mean(), [x])
+
+
 CASES: dict[str, tuple[Callable[..., Task], int]] = {  # and the batch of the full size
     "ResNet-152": (resnet, 256),
     "GPT blocks": (blocks, 8),
+    "wide bf16": (wide_blocks, 8),
 }
 
 
@@ -458,8 +471,8 @@ def main(argv: list[str] | None = None) -> int:
         f"# Offload on {rates['device']}, commit {about['commit']}, {about['date']}", "",
         f"Page-locked copies: {rates['to_host'] / 1e9:.1f} GB/s to the host, "
         f"{rates['to_device'] / 1e9:.1f} to the device, {rates['both'] / 1e9:.1f} both ways at "
-        f"once. {options.steps} steps each after {options.warm_up}; float32"
-        f"{', TF32 products' if options.tf32 else ''}."
+        f"once. {options.steps} steps each after {options.warm_up}; "
+        f"{'TF32' if options.tf32 else 'plain'} products of float32."
         + (" Tiny networks: the numbers mean nothing." if options.tiny else ""), "",
         markdown(HEAD, map(row_of, results)),
     ])  # fmt: skip
