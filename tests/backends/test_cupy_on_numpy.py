@@ -33,6 +33,7 @@ from cugrad.backends.cupy import (
 from cugrad.backends.cupy.kernels import philox
 from tests.backends import cuda_toolchain as toolchain
 from tests.backends.test_gemm_plan import CASES
+from tests.support import fake_cuda
 from tests.support.cuda_on_cpu import Program
 
 pytestmark = pytest.mark.host_only
@@ -40,9 +41,21 @@ pytestmark = pytest.mark.host_only
 Array = np.ndarray[Any, Any]
 
 
+class Add:
+    """cupy.add, whose `at` has the dtypes that it has in every CuPy."""
+
+    def __call__(self, x: Any, y: Any) -> Any:
+        return np.add(x, y)
+
+    def at(self, a: Array, indices: Any, b: Any) -> None:
+        assert a.dtype.name in fake_cuda.ATOMIC, f"cupy.add.at has no {a.dtype}"
+        np.add.at(a, indices, b)
+
+
 class NumpyAsCupy:
     """NumPy under CuPy's name."""
 
+    add = Add()
     lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=np.lib.stride_tricks.as_strided))
 
     def __getattr__(self, name: str) -> Any:
@@ -53,13 +66,6 @@ class NumpyAsCupy:
 def xp(monkeypatch: pytest.MonkeyPatch) -> cupy_namespace.CupyNamespace:
     monkeypatch.setattr(cupy_namespace, "cupy", NumpyAsCupy())
     monkeypatch.setattr(cupy_namespace, "as_strided", np.lib.stride_tricks.as_strided)
-    atomic = {"int32", "int64", "uint32", "uint64", "float16", "float32", "float64"}
-
-    def scatter_add(a: Array, slices: Any, value: Any) -> None:
-        assert a.dtype.name in atomic, f"scatter_add has no {a.dtype}"
-        np.add.at(a, slices, value)
-
-    monkeypatch.setattr(cupy_namespace, "cupyx", SimpleNamespace(scatter_add=scatter_add))
     return cupy_namespace.CupyNamespace()
 
 

@@ -353,6 +353,9 @@ def _dims_of(item: Any) -> int:
 
 def _binary(name: str) -> Callable[[Any, Any], Any]:
     def method(self: ndarray, other: Any) -> Any:
+        alone = other is None or type(other).__eq__ is object.__eq__
+        if alone and name in ("__eq__", "__ne__"):  # it equals no element
+            return clothed(np.full(self.shape, name == "__ne__"))
         if not isinstance(other, (ndarray, int, float, complex, np.generic)):
             return NotImplemented if not isinstance(other, np.ndarray) else bare(other)
         bare(self)
@@ -535,6 +538,8 @@ class Module(ModuleType):
         if isinstance(real, type) or not callable(real):
             return getattr(np, name)
         setattr(self, name, function(name))
+        if name == "add":
+            vars(self)[name].at = lambda *args: add_at(*args)
         return vars(self)[name]
 
     def _below(self, name: str, real: Any) -> Any:
@@ -620,15 +625,21 @@ def lu_factor(a: ndarray, dtype: Any) -> tuple[Any, ...]:
     return clothed(found)
 
 
+# What CUDA adds to memory in one go; CuPy 14.0 has no int64, which later ones have.
+ATOMIC = frozenset(["int32", "uint32", "uint64", "float16", "float32", "float64"])
+
+
 @partial(captured, changes=True)
-def scatter_add(a: ndarray, slices: Any, value: Any) -> None:
-    index = slices if isinstance(slices, tuple) else (slices,)
+def add_at(a: ndarray, indices: Any, b: Any = None) -> None:
+    """cupy.add.at, which casts to the array's dtype whatever it is given."""
+    USED.add("cupy.add.at")
+    index = indices if isinstance(indices, tuple) else (indices,)
     masks = any(getattr(i, "dtype", np.dtype(int)).kind == "b" for i in index)
-    if not masks and a.dtype.name not in (
-        "int32", "int64", "uint32", "uint64", "float16", "float32", "float64",
-    ):  # fmt: skip
+    if not masks and a.dtype.name not in ATOMIC:
         raise TypeError(f"cupy.add.at has no {a.dtype}")
-    np.add.at(a._host, bare_index(slices, a._host.shape), bare(value))
+    with np.errstate(all="ignore"):
+        values = np.asarray(bare(b)).astype(a.dtype)
+    np.add.at(a._host, bare_index(indices, a._host.shape), values)
 
 
 @captured
@@ -987,7 +998,7 @@ def install() -> None:
     sys.modules.update({
         "cupy": cupy, "cupy.cuda": cuda, "cupy.lib": lib,
         "cupyx": Module(
-            "cupyx", real_cupyx, scatter_add=scatter_add, errstate=errstate, scipy=scipy,
+            "cupyx", real_cupyx, errstate=errstate, scipy=scipy,
         ),
         "cupyx.scipy": scipy,
         "cupyx.scipy.special": special,

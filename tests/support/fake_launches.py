@@ -176,7 +176,7 @@ def _count_named() -> None:
         def __call__(self, grid: Any, block: Any, args: Any, **kwargs: Any) -> None:
             note(self.name, ())
 
-    product, scatter = fake_cuda._gemm, fake_cuda.scatter_add
+    product, adds = fake_cuda._gemm, fake_cuda.add_at
 
     def gemm(ta: int, tb: int, m: int, n: int, k: int, *args: Any) -> None:
         note("GEMM", ())
@@ -184,12 +184,12 @@ def _count_named() -> None:
             _now.elements += args[-2] * (m * k + k * n + m * n)
         product(ta, tb, m, n, k, *args)
 
-    def scatter_add(a: Any, slices: Any, value: Any) -> None:
-        several = isinstance(slices, tuple)
-        note("scatter_add", (a, value, value), 2 + len(slices) if several else 1)
-        scatter(a, slices, value)
+    def add_at(a: Any, indices: Any, b: Any) -> None:
+        several = isinstance(indices, tuple)
+        note("scatter_add", (a, b, b), 2 + len(indices) if several else 1)
+        adds(a, indices, b)
 
-    fake_cuda._gemm, fake_cuda.scatter_add = gemm, scatter_add
+    fake_cuda._gemm, fake_cuda.add_at = gemm, add_at
     fake_cuda.RawModule, fake_cuda.RawKernel = Module, Kernel  # type: ignore[misc, assignment]
 
 
