@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -319,6 +320,17 @@ else:
                     if grad is not None:
                         by_row = partial(gradient_by_row, case, g, saved, i)
                         agree(grad._host, case, by_row, f"{what}, gradient {i}")
+
+    @pytest.mark.parametrize("name", MADE)
+    def test_a_kernel_answers_in_the_dtype_of_its_operands(name: str) -> None:
+        """In each dtype, of which few have kernels that run here; or in bool."""
+        for dtype in DTYPES:
+            for case in cases_of(ROWS[name], dtype):
+                args = [x[:4] if isinstance(x, np.ndarray) else x for x in case.inputs]
+                params = [case.params[p] for p in case.op.params]
+                with suppress(Untraceable):  # then it is a chain of CuPy's functions
+                    plan = rows.forward_plan(case.op, [*map(on_device, args), *params])
+                    assert plan.new[0].dtype in (dtype, bool), f"{dtype}, {case.params}"
 
     def test_what_has_no_kernel_says_why() -> None:
         """These rows run as a chain of CuPy's functions."""

@@ -80,7 +80,9 @@ class TracedNamespace:
 
     @staticmethod
     def normal_cdf(x: Any) -> Any:
-        return (x.trace.apply("erf", x * sqrt(0.5)) + 1) * 0.5
+        """Of half precision in float32, as on other devices."""
+        wide = x.astype(np.float32) if x.dtype.itemsize == 2 else x
+        return ((x.trace.apply("erf", wide * sqrt(0.5)) + 1) * 0.5).astype(x.dtype)
 
     @staticmethod
     def quick_exp(x: Any, factor: float = 1.0) -> Any:
