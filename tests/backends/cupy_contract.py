@@ -24,7 +24,7 @@ ARRAY = "cupy.ndarray"
 HOLDERS = {
     "native": ("cupy.cuda.Stream", "cupy.cuda.Event"),
     "_pool": ("cupy.cuda.MemoryPool",),
-    "_nccl": ("cupy_backends.cuda.libs.nccl",),  # whose docstrings have its class's methods
+    "_nccl": ("cupy_backends.cuda.libs.nccl.NcclCommunicator",),
 }
 
 # What functions return, for the names used of it.
@@ -54,8 +54,15 @@ class Unloadable(NamedTuple):
 
     code: bytes
 
-    def signature(self, name: str) -> str | None:
-        found = re.search(rb"(?<![A-Za-z0-9_])" + name.encode() + rb"\([^()]*\)", self.code)
+    def signature(self, names: list[str]) -> str | None:
+        """Of what has the last of nested names; None where nothing says. KeyError for a name that
+        is not there.
+        """
+        for name in names:
+            if name.encode() not in self.code:
+                raise KeyError(name)
+        word = rb"(?<![A-Za-z0-9_])" + names[-1].encode()
+        found = re.search(word + rb"\([^()]*\)", self.code)
         return found.group().decode() if found else None
 
 
@@ -76,10 +83,10 @@ def resolve(path: str) -> Any:
     found: Any = importlib.import_module(parts[0])
     for done, name in enumerate(parts[1:], 1):
         if isinstance(found, Unloadable):
-            text = found.signature(name)
-            if text is None and name.encode() not in found.code:
-                raise Missing(path)
-            return text
+            try:
+                return found.signature(parts[done:])
+            except KeyError:
+                raise Missing(path) from None
         found = _child(found, name, ".".join(parts[: done + 1]))
     return found
 

@@ -66,7 +66,7 @@ BAD = [
     ("import cupy\ncupy.cuda.PinnedMemoryPointer(memory)", "lacks the arguments ['offset']"),
     ("from cupy_backends.cuda.libs import cublas\ncublas.gemmExtra", "no cupy_backends.cuda.libs"),
     ("from cupy_backends.cuda.libs import cublas\ncublas.gemmEx(1, 2, 3)", "lacks the arguments"),
-    ("self._nccl.allReduces(1)", "no cupy_backends.cuda.libs.nccl.allReduces"),
+    ("self._nccl.allReduces(1)", "nccl.NcclCommunicator.allReduces"),
     ("self._nccl.allReduce(1, 2, 3, 4, 5)", "lacks the arguments ['stream']"),
     ("self._nccl.bcast(1, 2, 3, 4, 5, 6)", "takes 5 positional arguments, got 6"),
     ("from cupy_backends.cuda.libs import nccl\nnccl.NCCL_INT16", "no cupy_backends.cuda.libs"),
