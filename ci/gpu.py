@@ -75,10 +75,12 @@ BENCHMARKS = [
     ("training steps beside torch",
      ["benchmarks/steps.py", *CUDA, "--only", "gpt.*bf16|mlp|fused|cudnn"]),
     ("offload of wide blocks beside torch", [*OFFLOAD, "--budget", "50", "--only", "wide", *TWO]),
+    ("states elsewhere beside torch", ["benchmarks/states_gpu.py", "--budget", "70"]),
     ("ops of the device beside torch", ["benchmarks/device_ops.py", *CUDA, "--rounds", "2"]),
     ("offload of ResNet beside torch",
      [*OFFLOAD, "--budget", "60", "--only", "ResNet", "--batch", "64", *TWO]),
-    ("budgets beside torch", ["benchmarks/budget.py", *CUDA, "--steps", "3", "--budget", "90"]),
+    ("budgets beside torch",
+     ["benchmarks/budget.py", *CUDA, "--steps", "3", "--budget", "90", "--only", "wide|GPT"]),
     ("overhead on cuda",
      ["benchmarks/overhead.py", *CUDA, "--rounds", "3", "--only", "^(op|chain)"]),
     ("offload of GPT beside torch", [*OFFLOAD, "--budget", "60", "--only", "GPT"]),
@@ -86,6 +88,7 @@ BENCHMARKS = [
     ("overhead on cpu",
      ["benchmarks/overhead.py", "--rounds", "3", "--only", "^(op|chain|import)"]),
 ]  # fmt: skip
+REHEARSED = ("benchmarks/budget.py", "benchmarks/states_gpu.py")  # that play a device without one
 
 PROBE = """
 import cupy
@@ -377,7 +380,7 @@ def run_all(report: Report, options: argparse.Namespace, logs: Path) -> None:
             continue
         if options.rehearse:
             words = [*(word.replace("cuda", "cpu") for word in words), "--quick"]
-            words += ["--rehearse"] * ("benchmarks/budget.py" in words)
+            words += ["--rehearse"] * (words[0] in REHEARSED)
         target = logs / (title.replace(" ", "-") + ".json")
         command = [sys.executable, *words, "--json", str(target)]
         bench = Shard(title, command, limit=options.budget)

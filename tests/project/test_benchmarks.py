@@ -212,6 +212,19 @@ def test_states_elsewhere_come_close_to_what_the_link_allows(tmp_path: Path) -> 
     assert host["gradients_out"] == pytest.approx(4 * host["parameters"], rel=0.02)  # once
 
 
+def test_states_elsewhere_on_a_gpu_rehearse(tmp_path: Path) -> None:
+    results = tmp_path / "states.json"
+    words = ["--rehearse", "--steps", "1", "--warm-up", "2", "--only", "^all stream, during"]
+    run = subprocess.run(
+        [sys.executable, "benchmarks/states_gpu.py", *words, "--json", str(results)],
+        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
+    plain, *_, streamed = json.loads(results.read_text())["results"]
+    assert plain["way"] == "plain" and streamed["way"] == "all stream, during"
+    assert streamed["losses"] == plain["losses"] and streamed["step"] > 0
+
+
 def offload(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "benchmarks/offload.py", *words],
