@@ -130,11 +130,17 @@ def placed(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skips what needs a GPU where there is none; `--shard` keeps one slice of the tests."""
+    """Skips what needs a GPU where there is none, and what an older PyTorch says otherwise;
+    `--shard` keeps one slice of the tests.
+    """
     if any("cuda" in item.keywords for item in items) and "cuda" not in usable_devices():
         for item in items:
             if item.get_closest_marker("cuda"):
                 item.add_marker(pytest.mark.skip(reason="no usable GPU"))
+    if (reason := importlib.import_module("tests.support.pinned_torch").too_old()) is not None:
+        for item in items:
+            if item.get_closest_marker("pinned_torch"):
+                item.add_marker(pytest.mark.skip(reason=reason))
     number, _, of = config.getoption("--shard").partition("/")
     low, high = (len(items) * i // int(of) for i in (int(number) - 1, int(number)))
     kept = items[low:high]  # neighbours test one row and share its kernels, compiled but once

@@ -41,6 +41,7 @@ def fails(ctx: Any, g: Any) -> Any:
 def failure(run: Callable[[], Any]) -> tuple[str, list[str]]:
     """The error that `run` raises, and the warnings that come with it."""
     with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("error")
         warnings.simplefilter("always", UserWarning)
         with pytest.raises(RuntimeError) as error:
             run()

@@ -177,6 +177,7 @@ def test_backward_under_no_grad(lib: Any) -> None:
     assert x.grad.tolist() == [4]
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     "call, error, text",
     [

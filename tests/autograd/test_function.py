@@ -279,6 +279,7 @@ def test_errors_of_backward(lib: Any, name: str) -> None:
     assert x.grad is None and lib.is_grad_enabled()
 
 
+@pytest.mark.filterwarnings("error")
 def test_errors_of_use(lib: Any) -> None:
     x = leaf(lib, 1)
     with raises("should not be instantiated", (RuntimeError, DeprecationWarning)):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import cugrad
+from tests.support.pinned_torch import cases
 
 torch = pytest.importorskip("torch", reason="PyTorch, the oracle, is not installed")
 
@@ -449,7 +450,10 @@ CASES: dict[str, Case] = {
 } | {name: in_level(body) for name, body in FORWARD.items()}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+NEWER = ["two views out", "module backward hooks of several"]
+
+
+@pytest.mark.parametrize("name", cases(CASES, NEWER))
 def test_case(name: str) -> None:
     ours, theirs = outcome(cugrad, CASES[name]), outcome(torch, CASES[name])
     assert ours == theirs

@@ -181,6 +181,7 @@ def _tensors(value: Any) -> list[Any]:
     return list(opinfo.tensors(value))
 
 
+@pytest.mark.pinned_torch
 def test_operators_keep_no_more_than_pytorchs_but_for_these() -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("expecttest")

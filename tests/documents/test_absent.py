@@ -76,6 +76,7 @@ def is_here(space: str, name: str) -> bool:
     return True
 
 
+@pytest.mark.pinned_torch
 @pytest.mark.parametrize("space", ["", *MODULES, *CLASSES])
 def test_each_public_name_is_here_or_in_the_table(space: str) -> None:
     pytest.importorskip("torch")

@@ -19,6 +19,7 @@ def test_page_is_up_to_date() -> None:
     assert written == page.page(), "run: python -m tests.documents.compatibility_page --write"
 
 
+@pytest.mark.pinned_torch
 def test_record_is_pytorch_s() -> None:
     pytest.importorskip("torch")
     assert page.RECORD.read_text() == page.record(), (

@@ -67,7 +67,13 @@ def test_trees_meet_as_in_pytorch(tree: Any, other: Any) -> None:
         assert got == want
 
 
-@pytest.mark.parametrize("tree", TREES, ids=str)
+def marked(tree: Any) -> Any:
+    """A tree of a class that PyTorch 2.13 is the first to write as it does."""
+    newer = isinstance(tree, collections.OrderedDict)
+    return pytest.param(tree, marks=[pytest.mark.pinned_torch] * newer)
+
+
+@pytest.mark.parametrize("tree", [*map(marked, TREES)], ids=str)
 def test_forms_are_written_as_in_pytorch(tree: Any) -> None:
     form = ours.tree_structure(tree)
     assert ours.treespec_pprint(form) == theirs.treespec_pprint(theirs.tree_structure(tree))

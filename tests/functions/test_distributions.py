@@ -31,7 +31,8 @@ def test_continuous_distributions(name: str, kind: str, device: str) -> None:
     draw, wanted, arguments = CONTINUOUS[name]
     drawn = draw(cugrad.zeros(N, dtype=getattr(cugrad, kind), device=device))
     assert drawn.dtype is getattr(cugrad, kind)
-    assert stats.kstest(drawn.cpu().numpy(), wanted, arguments).pvalue > 1e-3
+    law = getattr(stats, wanted)(*arguments)  # SciPy 1.18 fails where it is to find "norm" itself
+    assert stats.kstest(drawn.cpu().numpy(), law.cdf).pvalue > 1e-3
 
 
 DISCRETE: dict[str, tuple[Callable[[Any], Any], str, tuple[float, ...]]] = {

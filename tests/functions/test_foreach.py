@@ -10,6 +10,7 @@ import pytest
 
 import cugrad
 from cugrad.functions import foreach
+from tests.support.pinned_torch import cases
 
 SHAPES = [(2, 3), (4,), ()]
 NUMBERS = {"lerp": [0.25], "addcmul": [0.5], "addcdiv": [0.5]}
@@ -42,7 +43,7 @@ def outcome(library: Any, name: str, rest: list[Any]) -> list[Any]:
     return [x.numpy() for x in result]
 
 
-@pytest.mark.parametrize("name", foreach.NAMES)
+@pytest.mark.parametrize("name", cases(foreach.NAMES, ["_foreach_clone"]))
 def test_a_list_beside_pytorch(name: str) -> None:
     torch = pytest.importorskip("torch")
     for rest in calls(name):

@@ -11,6 +11,7 @@ import pytest
 
 import cugrad
 from cugrad.functions.calls.mistakes import FOREIGN
+from tests.support.pinned_torch import cases
 
 CALLS = r"""
 randn("3")
@@ -409,7 +410,14 @@ def error_of(lib: Any, call: str) -> BaseException | None:
     return None
 
 
-@pytest.mark.parametrize("call", CALLS.strip().splitlines())
+NAMED_DIMS = [  # a text was the name of a dim, before PyTorch 2.13
+    'cat([ones(2), ones(2)], "a")', 'index_select(ones(2), "a", tensor([0]))',
+    'nn.Softmax(dim="a")(ones(2))', 'nn.functional.softmax(ones(2), "a")',
+    *[f'ones(2).{name}("a")' for name in ("cumsum", "max", "mean", "sort", "squeeze", "sum")],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", cases(CALLS.strip().splitlines(), NAMED_DIMS))
 def test_a_mistake_is_said_of_the_call(call: str) -> None:
     torch = pytest.importorskip("torch")
     theirs, ours = error_of(torch, call), error_of(cugrad, call)

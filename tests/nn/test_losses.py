@@ -193,6 +193,7 @@ CHUNKS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.pinned_torch
 @pytest.mark.parametrize("how", HEADS, ids=str)
 def test_logits_in_chunks_give_the_same_loss(how: dict[str, Any]) -> None:
     x, table, y = draw(10, 3), draw(7, 3, seed=1), np.arange(10) % 7

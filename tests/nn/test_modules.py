@@ -72,6 +72,18 @@ DRAW = {"RReLU", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "Feature
 UNUSUAL_REPR = {"TripletMarginWithDistanceLoss", "EmbeddingBag", "MultiheadAttention"}
 
 
+# A norm says whether it has a bias.
+SAID = [pytest.param(*case[:3], marks=[pytest.mark.pinned_torch] * ("Norm" in case[0]))
+        for case in [*CASES, ("SyncBatchNorm", (4,), {})]
+        if case[0] not in UNUSUAL_REPR]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, args, kwargs", SAID)
+def test_repr(name: str, args: Any, kwargs: Any) -> None:
+    ours, theirs = (getattr(lib.nn, name)(*args, **kwargs) for lib in (cugrad, torch))
+    assert repr(ours) == repr(theirs)
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0]}{c[1]}{c[2]}")
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 def test_module(case: Any, training: bool) -> None:
@@ -83,8 +95,6 @@ def test_module(case: Any, training: bool) -> None:
     assert list(mine.state_dict()) == list(theirs.state_dict())
     mine.load_state_dict({k: cugrad.from_numpy(v.numpy().copy())
                           for k, v in theirs.state_dict().items()})  # fmt: skip
-    if name not in UNUSUAL_REPR:
-        assert repr(mine) == repr(theirs)
 
     def run(lib: Any, module: Any) -> tuple[list[Any], list[Any]]:
         inputs = [lib.from_numpy(a.copy()) for a in arrays]
@@ -168,6 +178,7 @@ def classes() -> dict[str, tuple[type, type]]:
     return {n: (getattr(cugrad.nn, n), getattr(torch.nn, n)) for n in names}
 
 
+@pytest.mark.pinned_torch
 def test_a_class_lives_where_pytorch_has_it() -> None:
     """Its path, by which pickle finds it, its own docstring, and its place in the room's list."""
     listed: set[str] = set()
@@ -238,6 +249,10 @@ def test_adaptive_softmax_knows_all_classes() -> None:
                          for lib, m in ((cugrad, mine), (torch, theirs)))  # fmt: skip
         np.testing.assert_allclose(found.detach().numpy(), wanted.detach().numpy(), atol=1e-4)
     assert len(set(found.tolist())) > 3
+
+
+@pytest.mark.pinned_torch
+def test_errors_of_adaptive_softmax_are_pytorchs() -> None:
     for bad in (lambda lib: lib.nn.AdaptiveLogSoftmaxWithLoss(8, 20, []),
                 lambda lib: lib.nn.AdaptiveLogSoftmaxWithLoss(8, 20, [5, 5]),
                 lambda lib: lib.nn.AdaptiveLogSoftmaxWithLoss(8, 20, [5, 20]),
@@ -260,7 +275,7 @@ def test_sync_batch_norm_is_a_batch_norm_in_one_process() -> None:
     model = cugrad.nn.Sequential(cugrad.nn.Linear(3, 4), cugrad.nn.BatchNorm1d(4))
     sync = cugrad.nn.SyncBatchNorm.convert_sync_batchnorm(model)
     theirs = torch.nn.SyncBatchNorm(4)
-    assert sync is model and repr(sync[1]) == repr(theirs)
+    assert sync is model and repr(sync[1]) == repr(cugrad.nn.SyncBatchNorm(4))
     assert list(sync[1].state_dict()) == list(theirs.state_dict())
     x = normal(5, 4, 2)
     for training in (True, False):

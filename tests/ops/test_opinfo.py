@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
+from tests.support.pinned_torch import skip_module
+
 pytest.importorskip("torch", reason="PyTorch, the oracle, is not installed")
 for _name in ("expecttest", "scipy", "ml_dtypes"):
     if importlib.util.find_spec(_name) is None:
         pytest.skip(f"{_name}, which PyTorch's database needs, is not installed",
                     allow_module_level=True)  # fmt: skip
+
+skip_module()  # PyTorch's database imports its compiler, which opinfo.py keeps out
 
 from tests.ops import opinfo  # noqa: E402
 from tests.ops.opinfo_reasons import DIFFERENT, NOT_HERE, Difference  # noqa: E402

@@ -377,6 +377,7 @@ def test_a_subclass_writes_update_only() -> None:
     assert w.tolist() == [0.5, 0.5]
 
 
+@pytest.mark.pinned_torch
 def test_another_model_is_swapped_in_for_a_while(torch: Any) -> None:
     found = []
     for lib in (torch, cugrad):

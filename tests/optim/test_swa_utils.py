@@ -90,6 +90,7 @@ def test_decays_are_shares(name: str, decay: float) -> None:
         getattr(cugrad.optim.swa_utils, name)(decay)
 
 
+@pytest.mark.pinned_torch
 def test_wrong_settings_of_swalr(torch: Any) -> None:
     told = []
     for lib in (torch, cugrad):
