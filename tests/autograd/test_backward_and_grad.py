@@ -221,6 +221,7 @@ def test_backward_under_no_grad(lib: Any) -> None:
          (RuntimeError, FutureWarning), "only_inputs"),
     ],
 )  # fmt: skip
+@pytest.mark.filterwarnings("error")
 def test_errors(lib: Any, call: Any, error: Any, text: str) -> None:
     x = leaf(lib, 1, 2)
     with raises(error, text):

@@ -118,7 +118,8 @@ def test_more_samples_than_were_said_warn(lib: Any, workers: int) -> None:
     loader = d.DataLoader(numbers(d, 3), num_workers=workers, batch_size=None)
     assert len(loader) == 3
     with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
+        warnings.simplefilter("ignore")  # of forks beside threads, which a GPU's process has
+        warnings.simplefilter("always", UserWarning)
         assert len(list(loader)) == (6 if workers else 3)
     texts = [str(w.message) for w in warned]
     assert all(text.startswith("Length of IterableDataset") for text in texts)
@@ -249,7 +250,8 @@ def test_an_epoch_is_a_range_of_the_profile(lib: Any) -> None:
 # Page-locked memory -------------------------------------------------------------------------------
 
 
-def test_pinning_without_a_device_warns() -> None:
+def test_pinning_without_a_device_warns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cugrad.utils.data.iterators.is_usable", lambda device: False)
     with pytest.warns(UserWarning, match="no accelerator is found") as warned:
         batches = list(data.DataLoader([1.0], pin_memory=True))
     assert not batches[0].is_pinned() and warned[0].filename == __file__

@@ -496,11 +496,13 @@ def from_host(source: Any, blocking: bool, *args: Any, **kwargs: Any) -> Any:
     host, stream = made._host, fake_streams.current()
     if stream.capture is not None:
         raise RuntimeError("the current stream is capturing, so H2D transfers are disallowed")
+    STATE.watched = None
     if isinstance(source, np.ndarray) and source.dtype == host.dtype and host.size > 1:
         address = source.__array_interface__["data"][0]
         dense = source.flags.forc and source.strides == host.strides
         if dense and fake_streams.locked_at(address):
             host.view(np.uint8).fill(255)
+            STATE.watched = source
             fake_streams.copy(host.ctypes.data, address, host.nbytes, True, stream, host)
     if blocking:
         host_waits()
@@ -939,8 +941,11 @@ def compiled_together() -> Iterator[None]:
 
 
 # The allocator in force, whether linear algebra looks for errors, what made the host wait for the
-# device, and the shapes of what it copied there.
-STATE = SimpleNamespace(allocator=None, linalg="ignore", syncs=[], copies=[], without_handle=0)
+# device, the shapes of what it copied there, and the page-locked memory that it keeps: CuPy lets go
+# of it when it copies again.
+STATE = SimpleNamespace(
+    allocator=None, linalg="ignore", syncs=[], copies=[], without_handle=0, watched=None
+)
 REAL: Any = None
 NAMES = "CUGRAD_FAKE_CUDA_NAMES"  # of the file for USED, in the environment
 COLLECTED: list[RawKernel] | None = None  # kernels that will be compiled together

@@ -132,7 +132,7 @@ class CupyBackend:
         is right.
 
         Host data may be changed when this returns. CuPy stages it, and it may still be on its way,
-        in stream order; page-locked memory CuPy reads where it lies, so that is waited for.
+        in stream order; page-locked memory is read where it lies, so that is waited for.
         """
         if isinstance(value, cupy.ndarray):
             return value if dtype is None else value.astype(dtype, copy=False)
@@ -140,7 +140,19 @@ class CupyBackend:
             return cupy.asarray(value, dtype)
         if not value.dtype.isnative:
             value = value.astype(value.dtype.newbyteorder("="))
-        return cupy.asarray(value, dtype, blocking=memory.is_pinned(value))
+        if not memory.is_pinned(value):
+            return cupy.asarray(value, dtype, blocking=False)
+        return self._from_pinned(value.astype(value.dtype if dtype is None else dtype, copy=False))
+
+    def _from_pinned(self, value: np.ndarray[Any, Any]) -> Array:
+        """CuPy holds page-locked memory that it reads until it has some other work of that kind."""
+        stream, flags = current_stream(), value.flags
+        if stream.is_capturing() or not (flags.c_contiguous or flags.f_contiguous):
+            return cupy.asarray(value, blocking=True)
+        array = cupy.ndarray(value.shape, value.dtype, order="C" if flags.c_contiguous else "F")
+        pinned.pinned_memory(self).copy(array, value, stream)
+        stream.synchronize()
+        return array
 
     def to_host(self, array: Array) -> np.ndarray[Any, Any]:
         """A NumPy copy; waits for the current stream. What is on the host already is itself."""

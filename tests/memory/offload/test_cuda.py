@@ -127,6 +127,7 @@ def test_a_full_host_takes_what_it_can_and_pageable_memory_the_rest(
     backend, hooks = backends.get("cuda"), moving()
     engine_of(backend, 0).drain()
     engine_of(backend, 0).out.slab.release()
+    pinned_memory(backend).release()
     plain = gradient(nullcontext())
     monkeypatch.setattr(PinnedMemory, "limit", 10_000)
     assert gradient(hooks).tobytes() == plain.tobytes()

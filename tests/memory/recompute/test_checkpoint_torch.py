@@ -483,7 +483,7 @@ def test_device_states_and_types(lib: Any) -> None:
     module, x = kit(lib), lib.rand(2, device="cpu")
     assert module.get_device_states(x, [x], {"a": x}, 3) == ([], [])
     before = module.DefaultDeviceType.get_device_type()
-    assert before == "cpu"
+    assert before == ("cuda" if lib.cuda.is_available() else "cpu")
     module.DefaultDeviceType.set_device_type("cuda")
     assert module.DefaultDeviceType.get_device_type() == "cuda"
     module.DefaultDeviceType.set_device_type(before)
