@@ -100,6 +100,17 @@ FORWARD: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("index_add", [((2**19 + 1, 2**12), HALF), ((2,), INDEX), ((2, 2**12), HALF)], {"dim": 0}),
     ("index_backward", [((2, 2**12), HALF)],
      {"shape": (2**19 + 1, 2**12), "indices": (((2,), INDEX),)}),
+    *[("embedding_dense_backward", [((2**13 + 1, width), HALF), ((2**13 + 1,), INDEX)],
+       {"num_weights": n}) for width, n in ((2**18, 3), (2**7, 2**24 + 1))],
+    ("index_add", [((2**19 + 1, 2**12), HALF), ((2**13 + 1,), INDEX), ((2**13 + 1, 2**12), HALF)],
+     {"dim": 0}),
+    ("embedding", [(ROWS, HALF), ((MANY + 1,), INDEX)], {}),
+    *[("index_select", [(shape, HALF), ((n,), INDEX)], {"dim": dim})
+      for shape, dim, n in ((ROWS, 0, MANY), (CUBE, 1, 9), ((N,), 0, 2**31 + 3))],
+    ("index", halves(ROWS), {"indices": (((MANY,), INDEX),)}),
+    *[(name, [halves(*shapes)], {"dim": 1}) for name, shapes in (
+        ("cat", (ROWS, (MANY, 1))), ("cat", ((2, 2**30), (2, 2**30 + 3), (2, 5))),
+        ("stack", (ROWS, ROWS)))],
     *[(name, halves(shape), {"dim": 1})
       for name in ("cumsum", "cumprod", "logcumsumexp", "cummax", "cummin")
       for shape in (ROWS, CUBE)],
@@ -203,6 +214,8 @@ else:
             is_new = memptr is None or memptr is fake_cuda.NEW
             if not is_new or count * np.dtype(dtype).itemsize < LARGE:
                 begin(self, shape, dtype, memptr, *rest)
+                if is_new:  # as what is promised
+                    self._host.reshape(-1).view(np.uint8)[...] = 0
                 return
             begin(self, (0,), dtype)
             self._host = promised(shape, dtype)
@@ -232,7 +245,7 @@ else:
     def made(what: Any) -> Any:
         if what is None:
             return None
-        return DEVICE_ARRAY(*what)
+        return [*map(made, what)] if isinstance(what, list) else DEVICE_ARRAY(*what)
 
     def forward_call(name: str, operands: list[Any], params: dict[str, Any]) -> Callable[[], Any]:
         op = TABLE[name]

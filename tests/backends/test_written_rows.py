@@ -62,13 +62,19 @@ def operands(run: Run) -> list[Any]:
     rng = np.random.default_rng(len(run.case.what))
     wide = np.float64 if run.dtype == np.float64 else np.float32
     dtypes = {np.dtype("float64"): run.dtype, np.dtype("float32"): wide}
-    drawn = run.case.make(rng)
-    return [x.astype(dtypes.get(x.dtype, x.dtype)) if isinstance(x, np.ndarray) else x
-            for x in drawn]  # fmt: skip
+
+    def cast(x: Any) -> Any:
+        if isinstance(x, list):
+            return [*map(cast, x)]
+        return x.astype(dtypes.get(x.dtype, x.dtype)) if isinstance(x, np.ndarray) else x
+
+    return [*map(cast, run.case.make(rng))]
 
 
 def full(x: Any) -> Any:
     """An operand for the oracle, which computes in float64."""
+    if isinstance(x, list):
+        return [*map(full, x)]
     return x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype.kind in "fV" else x
 
 
@@ -112,8 +118,8 @@ def on_device(x: Any, layout: str = "dense") -> Any:
     """An array of the device: dense, its dims turned around in memory, a memory's later part, or,
     of four dims, with its channels last.
     """
-    if isinstance(x, tuple):
-        return tuple([on_device(part) for part in x])
+    if isinstance(x, (tuple, list)):
+        return type(x)(on_device(part, layout) for part in x)
     if not isinstance(x, np.ndarray):
         return x
     if layout == "last" and x.ndim == 4:
@@ -152,6 +158,7 @@ if fake_cuda.REAL is None:
 
 else:
     from cugrad.backends.cupy.written import convolution, direct, launch, ordering, registry
+    from cugrad.backends.cupy.written.placed import sums
     from cugrad.backends.moments import RunningStatistics, track_moment, waiting
 
     def run_forward(run: Run, args: list[Any]) -> Any:
@@ -206,6 +213,9 @@ else:
                 patch.setattr(direct, "FEW", 0)
                 for run in by_columns():
                     checked(run, compare=False)
+                with_ranges(patch)
+                for run in by_ranges():
+                    checked(run, compare=False)
         yield
         fake_cuda.CHECKS = False
 
@@ -231,6 +241,20 @@ else:
         monkeypatch.setattr(convolution, "WORKSPACE", 8000)  # bytes: of one image or two of three
         monkeypatch.setattr(direct, "FEW", 0)
         for run in by_columns():
+            checked(run, compare=True)
+
+    def by_ranges() -> list[Run]:
+        names = ("embedding_dense_backward", "index_select_backward", "index_add", "index_backward")
+        return [run for run in runs() if run.case.name in names]
+
+    def with_ranges(patch: pytest.MonkeyPatch) -> None:
+        """Rows are listed by index before they are added up, however few; more than 4 by many."""
+        for name, value in (("SEVERAL", 0), ("NARROW", 1), ("MANY", 4)):
+            patch.setattr(sums, name, value)
+
+    def test_rows_are_added_up_by_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+        with_ranges(monkeypatch)
+        for run in by_ranges():
             checked(run, compare=True)
 
     STATISTICS = [("float32", "float32"), ("float16", "float32"), (BFLOAT16, BFLOAT16),

@@ -46,7 +46,13 @@ def moments(*shape: int) -> Callable[[Any], Any]:
 
 def drawn(*makers: Any) -> Callable[[Any], list[Any]]:
     """Arrays that makers draw, and what is none as it is."""
-    return lambda rng: [make(rng) if callable(make) else make for make in makers]
+
+    def draw(make: Any, rng: Any) -> Any:
+        if isinstance(make, list):
+            return [draw(part, rng) for part in make]
+        return make(rng) if callable(make) else make
+
+    return lambda rng: [draw(make, rng) for make in makers]
 
 
 # Norms --------------------------------------------------------------------------------------------
@@ -258,7 +264,8 @@ for shape, few, dim in GATHERS:
     case("gather_backward", f"{shape} {dim}",
          drawn(normal(*few), whole_numbers(shape[dim], *few)),
          {"shape": shape, "dim": dim})  # fmt: skip
-for shape, width, n, padding in (((3, 4), 5, 6, -1), ((600,), 8, 20, 3), ((2,), 1100, 9, -1)):
+for shape, width, n, padding in (((3, 4), 5, 6, -1), ((600,), 8, 20, 3), ((2,), 1100, 9, -1),
+                                 ((70,), 300, 3, 1)):  # fmt: skip
     case("embedding_dense_backward", f"{shape}",
          drawn(normal(*shape, width), whole_numbers(n, *shape)),
          {"num_weights": n, "padding_idx": padding}, slack=20)  # fmt: skip
@@ -328,6 +335,38 @@ case("index_backward", "a matrix of indices", drawn(normal(3, 2, 2, 4)),
      {"shape": (3, 5, 4), "indices": (slice(None), np.array([[0, 4], [0, 2]]))})  # fmt: skip
 case("index_backward", "one index", drawn(normal(4)),
      {"shape": (5, 4), "indices": (np.array(3),)})  # fmt: skip
+
+# Picked and joined --------------------------------------------------------------------------------
+
+# rows of less than a word, of some, of more than a block copies at once
+PICKS = [((5,), 0, (9,)), ((5, 3), 0, (2, 4)), ((2, 5, 24), 1, (3,)), ((3, 4, 5, 2), 2, (7,)),
+         ((2, 3, 4200), 1, (2,)), ((40, 8), 0, (300,)), ((2, 7), 1, (33,))]  # fmt: skip
+for shape, dim, named in PICKS:
+    index = whole_numbers(shape[dim], *named, least=-shape[dim])
+    if len(named) == 1:
+        case("index_select", f"{shape} {dim}", drawn(normal(*shape), index), {"dim": dim})
+    if dim == 0:
+        case("embedding", f"{shape}", drawn(normal(*shape), index), {"padding_idx": -1})
+    numbers = np.random.default_rng(0).integers(-shape[dim], shape[dim], named)
+    indices = (*[slice(None)] * dim, numbers.astype(np.int32 if dim else np.int64))
+    case("index", f"{shape} {dim}", drawn(normal(*shape)), {"indices": indices})
+for dtype in ("bool", "uint8", "int16", "int64", "complex64", "complex128"):
+    few = lambda rng, kind=dtype: rng.integers(0, 5, (6, 3, 5)).astype(kind)
+    for dim in (0, 2):
+        case("index_select", f"{dtype} {dim}", drawn(few, whole_numbers((6, 3, 5)[dim], 4)),
+             {"dim": dim})  # fmt: skip
+    case("cat", dtype, drawn([few, few]), {"dim": 1})
+
+# parts of less than a word, of some, of more than a block copies; empty ones, and many
+JOINS = [((3,), 0, (1, 4)), ((4, 8), 1, (8, 16, 8)), ((5, 3), 0, (2, 0, 3)), ((2, 4, 6), 1, (4, 1)),
+         ((2, 5000), 1, (4000, 1000)), ((2, 3), 1, (0, 3)),
+         ((3, 2), 1, tuple(range(20)))]  # fmt: skip
+for shape, dim, parts in JOINS:
+    whole_shapes = [(*shape[:dim], n, *shape[dim + 1 :]) for n in parts]
+    case("cat", f"{shape} {parts}", drawn([normal(*s) for s in whole_shapes]), {"dim": dim})
+for shape, count in (((2, 3), 2), ((4,), 5), ((), 3), ((2, 1030), 17)):
+    for dim in range(len(shape) + 1):
+        case("stack", f"{shape} {dim}", drawn([normal(*shape)] * count), {"dim": dim})
 
 
 def once_each(n: int, *shape: int, dim: int) -> Callable[[Any], Any]:

@@ -120,6 +120,121 @@ extern "C" __global__ void __launch_bounds__(256) add_by_index(
     atomicAdd(x + (i / (count * inner) * n + index) * inner + i % inner, g[i]);
 }
 """,
+    # How often indices name each of n rows, and for each index how many have named its row before,
+    # in any order; -1 for what is left out.
+    "count_indices": r"""
+extern "C" __global__ void __launch_bounds__(256) count_indices(
+    const W* indices, int* counts, int* ranks, int count, i64 n, i64 left_out)
+{
+    const i64 j = (i64)blockIdx.x * 256 + threadIdx.x;
+    if (j >= count) return;
+    i64 index = (i64)indices[j];
+    if (index < 0 || index >= n) index = (index % n + n) % n;
+    ranks[j] = index == left_out ? -1 : atomicAdd(counts + index, 1);
+}
+""",
+    # For each row a range of so many places, in any order; `counts` go on with how many are taken,
+    # and how many rows have more than `most`: these are listed.
+    "begin_ranges": r"""
+extern "C" __global__ void __launch_bounds__(256) begin_ranges(
+    int* counts, int* starts, int* long_rows, i64 n, int most)
+{
+    __shared__ int parts[8];
+    const int lane = threadIdx.x % 32, line = threadIdx.x / 32;
+    const i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
+    const int own = i < n ? counts[i] : 0;
+    int until = own;  // and with those of the lanes before
+    for (int d = 1; d < 32; d *= 2) {
+        const int other = __shfl_up_sync(0xffffffffu, until, d);
+        if (lane >= d) until += other;
+    }
+    if (lane == 31) parts[line] = until;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        int sum = 0;
+        for (int k = 0; k < 8; ++k) sum += parts[k];
+        int begin = sum > 0 ? atomicAdd(counts + n, sum) : 0;
+        for (int k = 0; k < 8; ++k) {
+            const int part = parts[k];
+            parts[k] = begin, begin += part;
+        }
+    }
+    __syncthreads();
+    if (i >= n) return;
+    starts[i] = parts[line] + until - own;
+    if (own > most) long_rows[atomicAdd(counts + n + 1, 1)] = (int)i;
+}
+""",
+    # The indices of each row, in its range.
+    "fill_ranges": r"""
+extern "C" __global__ void __launch_bounds__(256) fill_ranges(
+    const W* indices, const int* starts, const int* ranks, int* order, int count, i64 n)
+{
+    const i64 j = (i64)blockIdx.x * 256 + threadIdx.x;
+    if (j >= count || ranks[j] < 0) return;
+    i64 index = (i64)indices[j];
+    if (index < 0 || index >= n) index = (index % n + n) % n;
+    order[starts[index] + ranks[j]] = (int)j;
+}
+""",
+    # Rows of y, planes of n, are those of x, or zeros, and the sums of the rows of g in their
+    # ranges, times a factor; rounded once. `team` threads share a row. Rows with more than `most`
+    # are left to others.
+    "sum_ranges": r"""
+extern "C" __global__ void __launch_bounds__(256) sum_ranges(
+    const T* g, const T* x, const int* counts, const int* starts, const int* order, T* y, i64 n,
+    int count, i64 width, int team, int most, A factor)
+{
+    const i64 row = (i64)blockIdx.x * (256 / team) + threadIdx.x / team;
+    if (row >= n) return;
+    const int own = counts[row], begin = starts[row];
+    if (own > most) return;
+    g += (i64)blockIdx.z * count * width;
+    const i64 place = ((i64)blockIdx.z * n + row) * width;
+    i64 k = ((i64)blockIdx.y * team + threadIdx.x % team) * PACK;
+    for (; k < width; k += (i64)gridDim.y * team * PACK) {
+        A sums[PACK] = {};
+        #pragma unroll 4
+        for (int j = 0; j < own; ++j) {
+            const Pack<T, PACK> part = load(g + order[begin + j] * width + k);
+            for (int p = 0; p < PACK; ++p) sums[p] += (A)part.at[p];
+        }
+        Pack<T, PACK> result = {};
+        if (x) result = load(x + place + k);
+        for (int p = 0; p < PACK; ++p) result.at[p] = (T)((A)result.at[p] + sums[p] * factor);
+        save(y + place + k, result);
+    }
+}
+""",
+    # The same for a row with more, by eight lines of 32 threads.
+    "sum_long_ranges": r"""
+extern "C" __global__ void __launch_bounds__(256) sum_long_ranges(
+    const T* g, const T* x, const int* counts, const int* starts, const int* order,
+    const int* long_rows, T* y, i64 n, int count, i64 width, A factor)
+{
+    if ((int)blockIdx.x >= counts[n + 1]) return;
+    const i64 row = long_rows[blockIdx.x];
+    const int own = counts[row], begin = starts[row], line = threadIdx.x / 32;
+    g += (i64)blockIdx.z * count * width;
+    const i64 place = ((i64)blockIdx.z * n + row) * width;
+    i64 start = (i64)blockIdx.y * 32 * PACK;
+    for (; start < width; start += (i64)gridDim.y * 32 * PACK) {
+        const i64 k = start + threadIdx.x % 32 * PACK;
+        A sums[PACK] = {};
+        #pragma unroll 4
+        for (int j = line; j < own && k < width; j += 8) {
+            const Pack<T, PACK> part = load(g + order[begin + j] * width + k);
+            for (int p = 0; p < PACK; ++p) sums[p] += (A)part.at[p];
+        }
+        for (int p = 0; p < PACK; ++p) sums[p] = of_lines(sums[p], Sum());
+        if (line > 0 || k >= width) continue;
+        Pack<T, PACK> result = {};
+        if (x) result = load(x + place + k);
+        for (int p = 0; p < PACK; ++p) result.at[p] = (T)((A)result.at[p] + sums[p] * factor);
+        save(y + place + k, result);
+    }
+}
+""",
 }  # fmt: skip
 NAMES = tuple(KERNELS)
 SOURCE = whole(KERNELS)

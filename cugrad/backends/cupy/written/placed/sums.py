@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy
+import numpy as np
 
-from ...wanted import wanted
-from ..kernels.ordering import KERNELS as ORDER
-from ..kernels.places import KERNELS
-from .launch import (
+from ....wanted import wanted
+from ...kernels.ordering import KERNELS as ORDER
+from ...kernels.places import KERNELS
+from ..launch import (
     BLOCK,
     FLOATS,
+    LIMIT,
     accumulator,
     blocks,
     dense,
@@ -21,18 +23,19 @@ from .launch import (
     kernel,
     pack_of,
 )
-from .ordering import MOST, places_for
-from .registry import forward
+from ..ordering import MOST, places_for
+from ..registry import forward
+from .copies import INDICES, MOST_Y, named_by_one, team_for
 
 __all__: list[str] = []
 
 Array = Any  # cupy.ndarray
 ndarray = cupy.ndarray
 
-INDICES = ("int64", "int32")
 FEW = 32  # indices that a thread looks through
-SEVERAL = 8192  # indices that a block looks through: more are sorted
-MOST_Y = 65535  # blocks in the second and third dim of a grid
+SEVERAL = 8192  # indices that a block looks through: more are counted, and listed by row
+NARROW = 16  # elements of a row: fewer are added by atomics
+MANY = 64  # rows that are added up one after another: more by several
 STORED_AS = {1: "uint8", 2: "uint16", 4: "int32", 8: "int64"}  # what only moves, by its bytes
 
 
@@ -173,21 +176,68 @@ def _added(
 # Rows of planes -----------------------------------------------------------------------------------
 
 
-def _add_rows(
-    g: Array, index: Array, result: Array, planes: int, n: int, begun: bool, factor: float = 1.0,
-    left_out: int = -1,
+def _with_rows(
+    x: Array | None, g: Array, index: Array, shape: tuple[int, ...], dim: int,
+    factor: float = 1.0, left_out: int = -1,
 ) -> Array | None:  # fmt: skip
-    """`result`, (planes, n, width), += rows of g, (planes, count, width), in their order."""
-    width, count = result.size // (planes * n or 1), index.size
-    if g.dtype.name not in FLOATS or index.dtype.name not in INDICES or planes > MOST_Y:
+    """x, or zeros, and the sums of what g has where indices name a place along a dim."""
+    planes, n, count = prod(shape[:dim]), shape[dim], index.size
+    width = prod(shape[dim + 1 :])
+    if g.dtype.name not in FLOATS or index.dtype.name not in INDICES or not planes * n * width:
         return None
-    if not 0 < count <= SEVERAL or not 0 < width <= MOST_Y * 1024:
+    if not 0 < count < LIMIT or n >= LIMIT or planes > MOST_Y or width > MOST_Y * 1024:
         return None
-    name = "add_rows_by_index"
-    run = kernel(KERNELS[name], name, g.dtype.name, index.dtype.name)
+    if count > SEVERAL and (wanted.deterministic or width < NARROW):
+        return None
+    g, index, factor = dense(g), dense(index.reshape(-1)), accumulator(g.dtype)(factor)
+    if count > SEVERAL:
+        return _in_ranges(NamedRows(g, index, planes, n, width, factor, left_out), x, shape)
+    result = cupy.zeros(shape, g.dtype) if x is None else x.copy("C")
+    run = kernel(KERNELS["add_rows_by_index"], "add_rows_by_index", g.dtype.name, index.dtype.name)
     run((count, blocks(width, 1024), planes), (BLOCK,),
-        (dense(g), dense(index), result, int32(count), int64(width), int64(n), int64(left_out),
-         int32(begun), accumulator(g.dtype)(factor)))  # fmt: skip
+        (g, index, result, int32(count), int64(width), int64(n), int64(left_out),
+         int32(x is not None), factor))  # fmt: skip
+    return result
+
+
+class NamedRows(NamedTuple):
+    """Planes of rows g, (planes, count, width), to be added to planes of n where an index says."""
+
+    g: Array
+    index: Array
+    planes: int
+    n: int
+    width: int
+    factor: Any
+    left_out: int
+
+
+def _in_ranges(rows: NamedRows, x: Array | None, shape: tuple[int, ...]) -> Array:
+    """A new array, of which each row is written once: what is added to it is listed before."""
+    g, index, planes, n, width, factor, left_out = rows
+    count, x = index.size, None if x is None else dense(x)
+    counts = cupy.zeros(n + 2, np.int32)
+    ranks, starts, order = (ndarray((size,), np.int32) for size in (count, n, count))
+    long_rows = ndarray((count // MANY + 1,), np.int32)
+    run = kernel(KERNELS["count_indices"], "count_indices", "int32", index.dtype.name)
+    run((blocks(count),), (BLOCK,),
+        (index, counts, ranks, int32(count), int64(n), int64(left_out)))  # fmt: skip
+    kernel(KERNELS["begin_ranges"], "begin_ranges", "int32")(
+        (blocks(n),), (BLOCK,), (counts, starts, long_rows, int64(n), int32(MANY)))  # fmt: skip
+    run = kernel(KERNELS["fill_ranges"], "fill_ranges", "int32", index.dtype.name)
+    run((blocks(count),), (BLOCK,), (index, starts, ranks, order, int32(count), int64(n)))
+    result = ndarray(shape, g.dtype)
+    pack = pack_of(width, *[a for a in (g, x, result) if a is not None])
+    team = team_for(width // pack)
+    run = kernel(KERNELS["sum_ranges"], "sum_ranges", g.dtype.name, None, pack)
+    run((blocks(n, BLOCK // team), min(MOST_Y, blocks(width, team * pack)), planes), (BLOCK,),
+        (g, x, counts, starts, order, result, int64(n), int32(count), int64(width), int32(team),
+         int32(MANY), factor))  # fmt: skip
+    if count > MANY:
+        run = kernel(KERNELS["sum_long_ranges"], "sum_long_ranges", g.dtype.name, None, pack)
+        run((count // MANY, min(MOST_Y, blocks(width, 32 * pack)), planes), (BLOCK,),
+            (g, x, counts, starts, order, long_rows, result, int64(n), int32(count), int64(width),
+             factor))  # fmt: skip
     return result
 
 
@@ -195,48 +245,35 @@ def _add_rows(
 def embedding_backward(
     grad_output: Array, indices: Array, num_weights: int, padding_idx: int
 ) -> Array | None:
-    """Zeros, and one kernel that adds up rows in their order: the same bits in each run."""
-    if not 0 < indices.size <= SEVERAL or not num_weights:
-        return None
-    result = cupy.zeros((num_weights, grad_output.shape[-1]), grad_output.dtype)
-    return _add_rows(grad_output, indices, result, 1, num_weights, False, left_out=padding_idx)
+    """Of few indices sums in their order, the same bits in each run; else rows are listed first."""
+    shape = num_weights, grad_output.shape[-1]
+    return _with_rows(None, grad_output, indices, shape, 0, left_out=padding_idx)
 
 
 @forward("index_select_backward")
 def index_select_backward(
     grad: Array, index: Array, shape: tuple[int, ...], dim: int
 ) -> Array | None:
-    """Zeros, and one kernel as that of `embedding_backward`."""
-    if not 0 < index.size <= SEVERAL or index.ndim > 1 or not 0 <= dim < len(shape):
+    """As `embedding_backward`."""
+    if index.ndim > 1 or not 0 <= dim < len(shape):
         return None
-    result = cupy.zeros(tuple(shape), grad.dtype)
-    return _add_rows(grad, index, result, prod(shape[:dim]), shape[dim], False)
+    return _with_rows(None, grad, index, tuple(shape), dim)
 
 
 @forward("index_add")
 def index_add(
     self: Array, index: Array, source: Array, dim: int, alpha: Any = 1
 ) -> Array | None:  # fmt: skip
-    """A copy, to which one kernel adds rows in their order."""
+    """As `embedding_backward`, to what is there."""
     if type(alpha) not in (int, float) or source.dtype != self.dtype or index.ndim > 1:
         return None
-    if not 0 < index.size <= SEVERAL or not 0 <= dim < self.ndim or source.ndim != self.ndim:
+    if not 0 <= dim < self.ndim or source.ndim != self.ndim:
         return None
-    result = self.copy("C")
-    return _add_rows(source, index, result, prod(self.shape[:dim]), self.shape[dim], True,
-                     float(alpha))  # fmt: skip
+    return _with_rows(self, source, index, self.shape, dim, float(alpha))
 
 
 @forward("index_backward")
 def index_backward(grad: Array, shape: tuple[int, ...], indices: Any) -> Array | None:
     """That of an array of indices along one dim, with all of the dims beside it."""
-    if type(indices) is not tuple:
-        return None
-    whole = slice(None)
-    places = [d for d, i in enumerate(indices) if not (type(i) is slice and i == whole)]
-    if len(places) != 1 or type(indices[places[0]]) is not ndarray:
-        return None
-    dim, index = places[0], indices[places[0]]
-    if index.dtype.name not in INDICES:  # a mask has other dims
-        return None
-    return index_select_backward(grad, index.reshape(-1), shape, dim)
+    named = named_by_one(indices)
+    return None if named is None else _with_rows(None, grad, named[1], tuple(shape), named[0])

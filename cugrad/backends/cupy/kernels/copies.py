@@ -1,0 +1,87 @@
+"""Kernels that only move elements, whatever their dtype: 16 bytes at a time where they can."""
+
+from __future__ import annotations
+
+from . import whole
+
+__all__ = ["JOINED", "KERNELS", "NAMES", "SOURCE", "joining"]
+
+JOINED = 16  # arrays that one kernel joins at most
+
+_join = r"""
+// Rows of {count} arrays, beside each other in rows of y. Widths, and steps between rows, are in
+// elements; blocks from `begin` on have an array, four packs a thread.
+extern "C" __global__ void __launch_bounds__(256) join_rows_{count}(
+    {pointers}, T* y, i64 rows, i64 total, {numbers})
+{{
+    const T* x = x0;
+    i64 width = width0, step = step0, to = to0;
+    int begin = begin0;
+{choices}
+    const i64 packs = width / PACK, size = rows * packs;
+    const i64 first = (i64)((int)blockIdx.x - begin) * 1024 + threadIdx.x;
+    Pack<T, PACK> values[4];
+    i64 places[4];
+    #pragma unroll
+    for (int j = 0; j < 4; ++j) {{
+        const i64 e = first + 256 * j;
+        if (e >= size) break;
+        const i64 row = WIDE ? e / packs : (i64)((unsigned)e / (unsigned)packs);
+        const i64 column = (e - row * packs) * PACK;
+        places[j] = row * total + to + column;
+        values[j] = load(x + row * step + column);
+    }}
+    #pragma unroll
+    for (int j = 0; j < 4; ++j)
+        if (first + 256 * j < size) save(y + places[j], values[j]);
+}}
+"""
+_choice = """\
+    if ((int)blockIdx.x >= begin{k})
+        x = x{k}, width = width{k}, step = step{k}, to = to{k}, begin = begin{k};"""
+
+
+def joining(count: int) -> str:
+    """The kernel for so many arrays."""
+    numbers = [f"i64 width{k}, i64 step{k}, i64 to{k}, int begin{k}" for k in range(count)]
+    return _join.format(
+        count=count, pointers=", ".join(f"const T* x{k}" for k in range(count)),
+        numbers=", ".join(numbers),
+        choices="\n".join(_choice.format(k=k) for k in range(1, count)),
+    )  # fmt: skip
+
+
+KERNELS = {
+    # Rows of x, (planes, n, width), that indices name, `count` of each plane. Steps are in
+    # elements; `team` threads share a row, and each copies four packs at once.
+    "take_rows": r"""
+extern "C" __global__ void __launch_bounds__(256) take_rows(
+    const T* x, const W* indices, T* y, i64 rows, i64 n, i64 count, i64 width, i64 plane_step,
+    i64 row_step, i64 step, int team)
+{
+    const i64 row = (i64)blockIdx.x * (256 / team) + threadIdx.x / team;
+    if (row >= rows) return;
+    const i64 plane = rows > count ? row / count : 0;
+    i64 index = (i64)indices[row - plane * count];
+    if (index < 0 || index >= n) index = (index % n + n) % n;  // as CuPy does
+    x += plane * plane_step + index * row_step;
+    y += row * width;
+    const i64 tile = (i64)team * PACK;
+    i64 k = blockIdx.y * 4 * tile + threadIdx.x % team * PACK;
+    for (; k < width; k += gridDim.y * 4 * tile) {
+        Pack<T, PACK> values[4];
+        #pragma unroll
+        for (int j = 0; j < 4; ++j)
+            if (k + j * tile < width) values[j] = load(x + (k + j * tile) * step);
+        #pragma unroll
+        for (int j = 0; j < 4; ++j)
+            if (k + j * tile < width) save(y + k + j * tile, values[j]);
+    }
+}
+""",
+    "join_rows_2": joining(2),
+    "join_rows_4": joining(4),
+    "join_rows_16": joining(JOINED),
+}
+NAMES = tuple(KERNELS)
+SOURCE = whole(KERNELS, WIDE=0)

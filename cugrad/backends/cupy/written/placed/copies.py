@@ -1,0 +1,213 @@
+"""Rows that only move elements: picked along a dim, and joined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import gcd, prod
+from typing import Any, NamedTuple
+
+import cupy
+
+from ...kernels.copies import JOINED, KERNELS
+from ..launch import BLOCK, LIMIT, blocks, dense, int32, int64, kernel
+from ..registry import forward
+
+__all__ = ["INDICES", "MOST_Y", "named_by_one", "team_for"]
+
+Array = Any  # cupy.ndarray
+ndarray = cupy.ndarray
+INDICES = ("int64", "int32")
+STORED = {16: ("int64", 2), 8: ("int64", 1), 4: ("int32", 1), 2: ("uint16", 1), 1: ("uint8", 1)}
+MOST_Y = 65535  # blocks in the second and third dim of a grid
+
+
+class Word(NamedTuple):
+    """What is moved at a time: a pack of elements of a dtype. Bytes `of` it are elements."""
+
+    stored: str
+    pack: int
+    size: int
+
+    def of(self, nbytes: int) -> int:
+        return nbytes // self.size
+
+
+def word_of(*nbytes: int) -> Word:
+    """The longest of which all of these lengths and addresses are multiples."""
+    stored, pack = STORED[gcd(16, *nbytes)]
+    return Word(stored, pack, gcd(16, *nbytes) // pack)
+
+
+def span(x: Array, dims: Iterable[int]) -> tuple[int, int] | None:
+    """How many elements some neighbouring dims have, and the bytes from one to the next; None where
+    these differ.
+    """
+    size, step = 1, 0
+    for d in reversed(list(dims)):
+        n = x.shape[d]
+        if n == 1:
+            continue
+        if size == 1:
+            step = x.strides[d]
+        elif x.strides[d] != step * size:
+            return None
+        size *= n
+    return size, step
+
+
+def team_for(packs: int) -> int:
+    """How many threads share a row of so many packs."""
+    return min(BLOCK, 1 << (packs - 1).bit_length())
+
+
+# Picked along a dim -------------------------------------------------------------------------------
+
+
+def _spans(x: Array, dim: int) -> Any:
+    """Those before and behind a dim; None where rows cannot be found by steps, or are strewn in
+    pieces of more than one word.
+    """
+    above, within = span(x, range(dim)), span(x, range(dim + 1, x.ndim))
+    if above is None or within is None:
+        return None
+    if within[0] > 1 and within[1] != x.itemsize and x.itemsize > 8:
+        return None
+    return *above, *within
+
+
+def _taken(x: Array, index: Array, dim: int) -> Array | None:
+    """x with what an index of any shape names along a dim."""
+    if index.dtype.name not in INDICES or not 0 <= dim < x.ndim:
+        return None
+    shape = (*x.shape[:dim], *index.shape, *x.shape[dim + 1 :])
+    if not x.size or not index.size or x.itemsize not in STORED:
+        return None
+    planes, plane_step, width, step = _spans(x, dim) or _spans(x := dense(x), dim)
+    result = ndarray(shape, x.dtype)
+    apart = width > 1 and step != x.itemsize
+    nbytes = x.itemsize if apart else width * x.itemsize
+    steps = plane_step, x.strides[dim], step if apart else nbytes
+    word = word_of(nbytes, *steps, x.data.ptr, result.data.ptr)
+    count = width * x.itemsize // word.size  # elements of a row
+    team = team_for(count // word.pack)
+    tiles = min(MOST_Y, blocks(count, team * word.pack * 4))
+    run = kernel(KERNELS["take_rows"], "take_rows", word.stored, index.dtype.name, word.pack)
+    run((blocks(planes * index.size, BLOCK // team), tiles), (BLOCK,),
+        (x, dense(index), result, int64(planes * index.size), int64(x.shape[dim]),
+         int64(index.size), int64(count), *[int64(word.of(s)) for s in steps[:2]],
+         int64(word.of(step) if apart else 1), int32(team)))  # fmt: skip
+    return result
+
+
+@forward("index_select", keeps=True)
+def index_select(self: Array, index: Array, dim: int) -> Array | None:
+    """In one kernel, of elements of any dtype."""
+    return _taken(self, index, dim)
+
+
+@forward("embedding", keeps=True)
+def embedding(weight: Array, indices: Array, padding_idx: int) -> Array | None:
+    """In one kernel."""
+    return _taken(weight, indices, 0)
+
+
+def named_by_one(indices: Any) -> tuple[int, Array] | None:
+    """The dim, and the array, of what one array of indices names, with all of the dims beside it;
+    None for other indices.
+    """
+    if type(indices) is not tuple:
+        return None
+    whole = slice(None)
+    places = [d for d, i in enumerate(indices) if not (type(i) is slice and i == whole)]
+    if len(places) != 1 or type(indices[places[0]]) is not ndarray:
+        return None
+    index = indices[places[0]]
+    return (places[0], index) if index.dtype.name in INDICES else None  # a mask has other dims
+
+
+@forward("index")
+def index(self: Array, indices: Any) -> Array | None:
+    """In one kernel, of what one array of indices names."""
+    named = named_by_one(indices)
+    return None if named is None else _taken(self, named[1], named[0])
+
+
+# Joined -------------------------------------------------------------------------------------------
+
+
+def _joined(tensors: Sequence[Array], dim: int, shape: tuple[int, ...]) -> Array | None:
+    """Arrays of one dtype in an array of `shape`, in which a part of each row comes from each: its
+    dims from `dim` on.
+    """
+    dtype, rows = tensors[0].dtype, prod(shape[:dim])
+    operands = []  # an array, the bytes of its rows, and those from one row to the next
+    for x in tensors:
+        if not x.size:
+            continue
+        above, within = span(x, range(dim)), span(x, range(dim, x.ndim))
+        nbytes = prod(x.shape[dim:]) * x.itemsize
+        if above is None or within is None or within[0] > 1 and within[1] != x.itemsize:
+            x, above = dense(x), (rows, nbytes)
+        operands.append((x, nbytes, above[1]))
+    if not operands or dtype.itemsize not in STORED:
+        return None
+    result = ndarray(shape, dtype)
+    word = word_of(result.data.ptr, *[n for x, *ns in operands for n in (x.data.ptr, *ns)])
+    wide = int(result.nbytes // (word.size * word.pack) >= LIMIT)
+    total, to = sum(nbytes for _, nbytes, _ in operands), 0
+    for k in range(0, len(operands), JOINED):
+        some = operands[k : k + JOINED]
+        count = next(n for n in (2, 4, JOINED) if n >= len(some))
+        begin, numbers = 0, []
+        for _, nbytes, step in some:
+            numbers += [*[int64(word.of(n)) for n in (nbytes, step, to)], int32(begin)]
+            begin += blocks(rows * (nbytes // (word.size * word.pack)), 4 * BLOCK)
+            to += nbytes
+        absent = [int64(0), int64(0), int64(0), int32(begin)] * (count - len(some))
+        name = f"join_rows_{count}"
+        run = kernel(KERNELS[name], name, word.stored, None, word.pack, WIDE=wide)
+        arrays = [x for x, *_ in some] + [None] * (count - len(some))
+        run((begin,), (BLOCK,),
+            (*arrays, result, int64(rows), int64(word.of(total)), *numbers, *absent))  # fmt: skip
+    return result
+
+
+def _alike(tensors: Any, dim: int, but: int) -> bool:
+    """Whether all are CuPy's, of one dtype, and of one shape beside the dim `but`."""
+    first = tensors[0]
+    if type(first) is not ndarray:
+        return False
+    rest = (*first.shape[:but], *first.shape[but + 1 :]) if but >= 0 else first.shape
+    for x in tensors:
+        if type(x) is not ndarray or x.dtype != first.dtype or x.ndim != first.ndim:
+            return False
+        if ((*x.shape[:but], *x.shape[but + 1 :]) if but >= 0 else x.shape) != rest:
+            return False
+    return True
+
+
+@forward("cat")
+def cat(tensors: Any, dim: int) -> Array | None:
+    """In one kernel for sixteen arrays; where all have their channels last, the result has."""
+    if not _alike(tensors, dim, dim) or not 0 <= dim < tensors[0].ndim:
+        return None
+    rank = tensors[0].ndim
+    order = (0, *range(2, rank), 1)
+    turned = rank in (4, 5) and not any(x.flags.c_contiguous for x in tensors)
+    if turned:
+        tensors, dim = [x.transpose(order) for x in tensors], order.index(dim)
+    shape = list(tensors[0].shape)
+    shape[dim] = sum(x.shape[dim] for x in tensors)
+    result = _joined(tensors, dim, tuple(shape))
+    if result is None or not turned:
+        return result
+    return result.transpose(0, rank - 1, *range(1, rank - 1))
+
+
+@forward("stack")
+def stack(tensors: Any, dim: int) -> Array | None:
+    """In one kernel for sixteen arrays."""
+    if not _alike(tensors, dim, -1) or not 0 <= dim <= tensors[0].ndim:
+        return None
+    shape = tensors[0].shape
+    return _joined(tensors, dim, (*shape[:dim], len(tensors), *shape[dim:]))
