@@ -17,6 +17,7 @@ import cupy
 import numpy as np
 
 from ..wanted import wanted
+from .aligned.products import aligned
 from .arrays import form_of, new_array
 from .gemm_plan import LIBRARY_DTYPES, Copy, Gemm, plan
 from .launches.starting import call, not_noted
@@ -154,7 +155,7 @@ class Product:
 
     def __init__(self, gemm: Gemm, dtype: Any, shape: Ints) -> None:
         self.shape, self.dtype, self.form = shape, dtype, form_of(shape, dtype)
-        self.into = _called(gemm, dtype)
+        self.into = aligned(gemm, dtype, _called)
 
     def run(self, a: Array, b: Array) -> Array:
         """The product, new."""

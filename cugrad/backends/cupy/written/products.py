@@ -4,12 +4,14 @@ product by cuBLASLt for both.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, NamedTuple
 
 import cupy
 
 from ...traced.arrays import Trace
 from ...wanted import wanted
+from ..aligned.products import prefers_copies
 from ..cublaslt.products import BIAS, BIAS_GRADIENT, EpilogueProduct
 from ..fused.launch import KernelPlan
 from ..fused.rows import plan_of, sum_of
@@ -37,7 +39,7 @@ _sums: dict[Any, EpilogueProduct | None] = {}
 @forward("linear", keeps=True)
 def linear(input: Array, weight: Array, bias: Array | None) -> Array | None:
     """`input @ weight.T + bias`; None for what takes more than one product."""
-    key: Any = input.dtype.num, input.shape, weight.dtype.num, weight.shape
+    key: Any = input.dtype.num, input.shape, weight.dtype.num, weight.shape, wanted.tf32
     if not (input._c_contiguous and weight._c_contiguous):
         key = *key, input.strides, weight.strides
     if bias is not None:
@@ -82,8 +84,10 @@ def _plan(input: Array, weight: Array, bias: Array | None) -> AffinePlan | None:
     trace, out = Trace(), cupy.ndarray(product.shape, dtype)
     term = trace.apply("add", trace.input(0, dtype), trace.input(1, dtype))
     kernel = plan_of("add_bias", trace, [term], [out, bias], False)
-    whole = EpilogueProduct(*gemm, dtype, BIAS) if bias._c_contiguous else None
-    return AffinePlan(product, kernel, whole)
+    passes = 2 * prod(product.shape) * dtype.itemsize  # the kernel for the bias reads and writes
+    if not bias._c_contiguous or prefers_copies(gemm[0], dtype, passes):
+        return AffinePlan(product, kernel)
+    return AffinePlan(product, kernel, EpilogueProduct(*gemm, dtype, BIAS))
 
 
 @forward("mm", "bmm", "matmul", keeps=True)
@@ -140,13 +144,15 @@ def gradients_of_linear(call: NodeCall) -> tuple[Array | None, ...] | None:
 
 def _with_bias(rows: Array, columns: Array) -> tuple[Array | None, Array | None]:
     """`rows.T @ columns` and the sums of the rows; None where cuBLASLt does not have both."""
-    key = rows.dtype.num, rows.shape, rows.strides, columns.shape, columns.strides
+    key = rows.dtype.num, rows.shape, rows.strides, columns.shape, columns.strides, wanted.tf32
     try:
         product = _sums[key]
     except KeyError:
         gemm = gemm_of(rows.dtype, rows.shape[::-1], rows.strides[::-1], columns.shape,
                        columns.strides)  # fmt: skip
-        whole = None if gemm is None else EpilogueProduct(*gemm, rows.dtype, BIAS_GRADIENT)
+        whole = None
+        if gemm is not None and not prefers_copies(gemm[0], rows.dtype, rows.nbytes):
+            whole = EpilogueProduct(*gemm, rows.dtype, BIAS_GRADIENT)
         product = _kept(_sums, key, whole)
     if product is None:
         return None, None
