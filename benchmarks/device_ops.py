@@ -100,6 +100,12 @@ def linear(lib: Any, new: Any, size: int) -> tuple[Callable[..., Any], list[Any]
     return lib.nn.functional.linear, [new(size // 8, 1024), new(4096, 1024), new(4096)]
 
 
+def words(lib: Any, new: Any, size: int) -> tuple[Callable[..., Any], list[Any]]:
+    """The last layer of GPT-2 small: its rows begin at multiples of 2 bytes in half precision."""
+    count = 50257 if size > 1024 else 65
+    return lib.nn.functional.linear, [new(size // 8, 768), new(count, 768)]
+
+
 def attention(causal: bool) -> Case:
     def case(lib: Any, new: Any, size: int) -> tuple[Callable[..., Any], list[Any]]:
         shape = (max(1, size // 8192), 12, 1024 if size > 1024 else 32, 64)
@@ -150,7 +156,8 @@ CASES: dict[str, Case] = {
     "conv_1x1_last": convolution(64, 256, 1, True),
     "conv_3x3_strided_last": convolution(128, 128, 3, True, stride=2),
     "conv_depthwise": convolution(64, 64, 3, False, groups=64),
-    "linear": linear, "attention": attention(False), "attention_causal": attention(True),
+    "linear": linear, "linear_words": words,
+    "attention": attention(False), "attention_causal": attention(True),
     "cross_entropy": cross_entropy, "embedding": embedding, "index_rows": gathered,
     "sort": lambda lib, new, size: (lambda x: lib.sort(x, dim=-1)[0], [new(size // 4, 1024)]),
     "topk": lambda lib, new, size: (lambda x: lib.topk(x, 8, dim=-1)[0], [new(size // 4, 1024)]),

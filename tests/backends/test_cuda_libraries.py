@@ -71,6 +71,30 @@ def test_affine_maps(
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_products_by_aligned_copies(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of rows of 8191, forward and both gradients: the same as of 8192, of which the last is 0."""
+    from cugrad.backends.cupy.aligned import products
+
+    copied, copy = [], products._copied
+
+    def noting(*args: Any) -> int:
+        copied.append(args)
+        return copy(*args)
+
+    monkeypatch.setattr(products, "_copied", noting)
+    monkeypatch.setattr(wanted, "tf32", True)
+    x, w = leaf(4096, 1024, dtype=dtype), leaf(8191, 1024, dtype=dtype)
+    wide = cugrad.cat([w.detach(), cugrad.zeros_like(w[:1])]).requires_grad_()
+    results = []
+    for weight in (w, wide):
+        y = F.linear(x, weight)[:, :8191]
+        grads = cugrad.autograd.grad(y, [x, weight], y.detach() / 64)
+        results.append([y, grads[0], grads[1][:8191]])
+        assert len(copied) == 6  # two for each product, and none for aligned ones
+    agree(*results, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
 @pytest.mark.parametrize("groups", [1, 2, 16])
 def test_convolutions(
