@@ -55,7 +55,7 @@ def cublas(gemm: Gemm, a: Array, b: Array) -> Array:
     return np.concatenate(out)
 
 
-def is_aligned(gemm: Gemm) -> bool:
+def is_aligned(gemm: Gemm, elements: int = ELEMENTS) -> bool:
     """What cuBLAS's documentation asks for, in elements."""
     steps = (gemm.first_stride, gemm.second_stride, gemm.m * gemm.n) if gemm.batch > 1 else ()
     dense = (
@@ -63,7 +63,7 @@ def is_aligned(gemm: Gemm) -> bool:
         gemm.n if gemm.second_transposed else gemm.k,
     )
     sizes = (gemm.m, *dense, gemm.first_ld, gemm.second_ld, *steps)
-    return all(size % ELEMENTS == 0 for size in sizes)
+    return all(size % elements == 0 for size in sizes)
 
 
 def drawn(rng: Any) -> tuple[Array, Array]:
@@ -168,30 +168,29 @@ else:
     from cugrad.backends.cupy.written import products as affine
     from cugrad.backends.wanted import wanted
 
-    class Calls(list[Any]):
-        """The products that cuBLAS is asked for: whether each is aligned."""
-
-        def __call__(
-            self, ta: int, tb: int, m: int, n: int, k: int, a: int, at: int, lda: int, sa: int,
-            b: int, bt: int, ldb: int, sb: int, c: int, ct: int, ldc: int, sc: int, batch: int,
-            how: int,
-        ) -> None:  # fmt: skip
-            places = all(place % 16 == 0 for place in (a, b, c))
-            self.append(places and is_aligned(Gemm(ta, tb, m, n, k, lda, sa, ldb, sb, batch)))
-            self.product(ta, tb, m, n, k, a, at, lda, sa, b, bt, ldb, sb, c, ct, ldc, sc, batch,
-                         how)  # fmt: skip
-
-        product = staticmethod(fake_cuda._gemm)
-
     @pytest.fixture
-    def calls(eager: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
-        found = Calls()
-        monkeypatch.setattr(fake_cuda, "_gemm", found)
-        for plans in (cupy_gemm._plans, affine._plans, affine._sums):
-            plans.clear()
+    def calls(eager: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
+        """The products that cuBLAS is asked for: whether each is aligned."""
+        found: list[bool] = []
+        called = cupy_gemm._called
+
+        def noting(gemm: Gemm, dtype: Any) -> Any:
+            product = called(gemm, dtype)
+
+            def run(*addresses: int) -> None:
+                places = all(address % 16 == 0 for address in addresses)
+                found.append(places and is_aligned(gemm, 16 // dtype.itemsize))
+                product(*addresses)
+
+            return run
+
+        monkeypatch.setattr(cupy_gemm, "_called", noting)
+        plans = cupy_gemm._plans, affine._plans, affine._sums
+        for kept in plans:
+            kept.clear()
         yield found
-        for plans in (cupy_gemm._plans, affine._plans, affine._sums):
-            plans.clear()
+        for kept in plans:
+            kept.clear()
 
     def on_device(x: Array, dtype: Any = ml_dtypes.bfloat16, away: int = 0) -> Any:
         """Small whole numbers, so sums are exact; from an element of memory on that is `away`."""
@@ -215,7 +214,7 @@ else:
 
     @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16, np.float32])
     def test_products_are_those_of_numpy(
-        calls: Calls, dtype: Any, monkeypatch: pytest.MonkeyPatch
+        calls: list[bool], dtype: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:  # fmt: skip
         monkeypatch.setattr(wanted, "tf32", True)
         rng = np.random.default_rng(1)
@@ -225,11 +224,10 @@ else:
             got = cupy_gemm.matmul(x, y)
             assert got.flags.c_contiguous and got.dtype == dtype
             np.testing.assert_array_equal(got._host.astype(np.float64), a @ b)
-        if dtype != np.float32:  # whose 16 bytes are other numbers of elements
-            assert all(calls)
+        assert all(calls)
 
     def test_float32_takes_the_detour_where_it_may_be_rounded(
-        calls: Calls, monkeypatch: pytest.MonkeyPatch
+        calls: list[bool], monkeypatch: pytest.MonkeyPatch
     ) -> None:  # fmt: skip
         x, y = (on_device(np.ones(shape), np.float32) for shape in ((8, 16), (16, 15)))
         for tf32 in (False, True, False):
@@ -243,7 +241,7 @@ else:
         return [cugrad.tensor(v.astype("float32"), device="cuda").to(dtype).requires_grad_()
                 for v in values]  # fmt: skip
 
-    def test_an_affine_map_and_its_gradients(calls: Calls) -> None:
+    def test_an_affine_map_and_its_gradients(calls: list[bool]) -> None:
         """Again and again: from the second time on by the launches that were noted."""
         for _ in range(4):
             x, w, b = leaves()
@@ -260,14 +258,40 @@ else:
                 np.testing.assert_array_equal(got.detach().cpu().float().numpy(), want)
         assert len(calls) == 12 and all(calls)
 
-    def test_a_result_in_memory_that_there_is(calls: Calls) -> None:
+    @pytest.mark.parametrize("row", ["linear", "mm"])
+    def test_both_gradients_take_one_copy(
+        calls: list[bool], row: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:  # fmt: skip
+        """Of what they both read; and what it was copied to is given back."""
+        sources: list[int] = []
+
+        def noting(copy: Any, dtype: Any, source: int, target: int) -> int:
+            sources.append(source)
+            return copied_on_device(copy, dtype, source, target)
+
+        copied_on_device = products._copied
+        monkeypatch.setattr(products, "_copied", noting)
+        for seed in range(3):
+            cugrad.manual_seed(seed)
+            x, w, _ = leaves()
+            x = x.detach().flatten(0, 1).requires_grad_()
+            y = cugrad.nn.functional.linear(x, w) if row == "linear" else cugrad.mm(x, w.T)
+            g = cugrad.randint(-2, 3, y.shape, device="cuda").to(y.dtype)
+            sources.clear()
+            grads = cugrad.autograd.grad(y, [x, w], g)
+            assert sources.count(g.data_ptr()) == 1 and products.shared.copies is None
+            wide = [t.detach().cpu().float() for t in (g, x, w)]
+            for got, want in zip(grads, (wide[0] @ wide[2], wide[0].T @ wide[1]), strict=True):
+                assert (got.cpu().float() == want).all()
+
+    def test_a_result_in_memory_that_there_is(calls: list[bool]) -> None:
         x, w, _ = (leaf.detach() for leaf in leaves())
         out = cugrad.empty(6, 9, dtype=cugrad.bfloat16, device="cuda")
         cugrad.mm(x.flatten(0, 1), w.T, out=out)
         want = x.cpu().float().flatten(0, 1) @ w.cpu().float().T
         assert (out.cpu().float() == want).all() and all(calls)
 
-    def test_a_graph_has_the_copies(calls: Calls) -> None:
+    def test_a_graph_has_the_copies(calls: list[bool]) -> None:
         weight = leaves()[1]
 
         def step(x: Any) -> Any:
@@ -284,7 +308,7 @@ else:
         assert calls and all(calls)
 
     def test_a_full_device_multiplies_as_it_is(
-        calls: Calls, monkeypatch: pytest.MonkeyPatch
+        calls: list[bool], monkeypatch: pytest.MonkeyPatch
     ) -> None:  # fmt: skip
         def full(form: Any) -> Any:
             raise MemoryError
@@ -296,14 +320,14 @@ else:
 
     @pytest.mark.parametrize("capability, memory", [("75", 1 << 30), ("90", 1000)])
     def test_old_and_small_devices_multiply_as_it_is(
-        calls: Calls, capability: str, memory: int, monkeypatch: pytest.MonkeyPatch
+        calls: list[bool], capability: str, memory: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:  # fmt: skip
         monkeypatch.setattr(products, "_of_device", lambda device: (int(capability), memory))
         x, y = on_device(np.ones((8, 16))), on_device(np.ones((16, 9)))
         np.testing.assert_array_equal(cupy_gemm.matmul(x, y)._host.astype(float), 16)
         assert calls == [False]
 
-    def test_an_epilogue_is_left_where_copies_are_quicker(calls: Calls) -> None:
+    def test_an_epilogue_is_left_where_copies_are_quicker(calls: list[bool]) -> None:
         x, w, b = (leaf.detach()._array for leaf in leaves())
         assert affine._plan(x, w, b).whole is None
         aligned = on_device(np.ones((16, 8))), on_device(np.ones(16))

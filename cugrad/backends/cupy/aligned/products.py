@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import cupy
 
+from ....runtime.kept import of_thread
 from ...wanted import wanted
-from ..arrays import Blank, form_of, new_array
+from ..arrays import form_of, new_array
 from ..gemm_plan import Gemm
 from ..kernels import lines
-from ..launches.starting import StructKernel
+from ..launches.starting import StructKernel, not_noted
 from .plan import BYTES, LEAST, RATES, Detour, LineCopy, detour, work_of
 
-__all__ = ["aligned", "prefers_copies"]
+__all__ = ["aligned", "one_copy_of", "prefers_copies"]
 
 Array = Any  # cupy.ndarray
 Into = Callable[[int, int, int], None]  # the addresses of both operands, and of the result
@@ -91,20 +94,20 @@ class _Choice:
 def _by_copies(plan: Detour, dtype: Any, product: Into, plain: Into) -> Into:
     """The detour; a device that is full computes the product as it is."""
     of_a, of_b, of_out = plan.a, plan.b, plan.out
-    form_a, form_b = [None if x is None else form_of((x.size,), dtype) for x in (of_a, of_b)]
-    form_out = None if of_out is None else form_of((plan.results,), dtype)
+    sizes = [None if x is None else x.size for x in (of_a, of_b)]
+    sizes.append(None if of_out is None else plan.results)
+    form_a, form_b, form_out = [None if n is None else form_of((n,), dtype) for n in sizes]
 
     def run(a: int, b: int, out: int) -> None:
         try:  # they are given back to this stream's arena, behind what reads them
-            new_a, new_b, new_out = _new(form_a), _new(form_b), _new(form_out)
+            new_a = None if of_a is None else _copy_of(of_a, form_a, dtype, a)
+            new_b = None if of_b is None else _copy_of(of_b, form_b, dtype, b)
+            new_out = None if form_out is None else new_array(form_out)
         except MemoryError:
             plain(a, b, out)
             return
-        if of_a is not None:
-            a = _copied(of_a, dtype, a, new_a.data.ptr)
-        if of_b is not None:
-            b = _copied(of_b, dtype, b, new_b.data.ptr)
-        if of_out is None:
+        a, b = a if new_a is None else new_a.data.ptr, b if new_b is None else new_b.data.ptr
+        if of_out is None or new_out is None:
             product(a, b, out)
             return
         product(a, b, new_out.data.ptr)
@@ -113,8 +116,38 @@ def _by_copies(plan: Detour, dtype: Any, product: Into, plain: Into) -> Into:
     return run
 
 
-def _new(form: Blank | None) -> Array:
-    return None if form is None else new_array(form)
+class _Shared(threading.local):
+    """The operand, by its address, of which this thread keeps the copies, by their form."""
+
+    address = 0
+    copies: dict[LineCopy, Array] | None = None
+
+
+shared = of_thread(_Shared())
+
+
+@contextmanager
+def one_copy_of(operand: Array) -> Iterator[None]:
+    """Products in the block that copy an operand alike share the copy; nothing changes it."""
+    before = shared.address, shared.copies
+    try:
+        shared.address, shared.copies = operand.data.ptr, {}
+        yield
+    finally:
+        shared.address, shared.copies = before
+
+
+def _copy_of(copy: LineCopy, form: Any, dtype: Any, source: int) -> Array:
+    kept = shared.copies if source == shared.address else None
+    if kept is not None:
+        not_noted()  # it is not of one product
+        if copy in kept:
+            return kept[copy]
+    array = new_array(form)
+    _copied(copy, dtype, source, array.data.ptr)
+    if kept is not None:
+        kept[copy] = array
+    return array
 
 
 _kernels: dict[Any, StructKernel] = {}

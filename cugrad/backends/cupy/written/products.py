@@ -11,7 +11,7 @@ import cupy
 
 from ...traced.arrays import Trace
 from ...wanted import wanted
-from ..aligned.products import prefers_copies
+from ..aligned.products import one_copy_of, prefers_copies
 from ..cublaslt.products import BIAS, BIAS_GRADIENT, EpilogueProduct
 from ..fused.launch import KernelPlan
 from ..fused.rows import plan_of, sum_of
@@ -107,13 +107,14 @@ def gradients_of_product(call: NodeCall) -> tuple[Array | None, ...] | None:
     if min(len(shape), len(other)) < 2 or not (folds or shape[:-2] == other[:-2]):
         return None
     g, gradients = call.g, {}
-    if call.wants(first):
-        gradients[first] = matmul(g, call[second].swapaxes(-1, -2))
-    if call.wants(second):
-        x = call[first]
-        if folds and len(shape) > 2:
-            x, g = x.reshape(-1, shape[-1]), g.reshape(-1, g.shape[-1])
-        gradients[second] = matmul(x.swapaxes(-1, -2), g)
+    with one_copy_of(g):
+        if call.wants(first):
+            gradients[first] = matmul(g, call[second].swapaxes(-1, -2))
+        if call.wants(second):
+            x = call[first]
+            if folds and len(shape) > 2:
+                x, g = x.reshape(-1, shape[-1]), g.reshape(-1, g.shape[-1])
+            gradients[second] = matmul(x.swapaxes(-1, -2), g)
     return call.answer(**gradients)
 
 
@@ -127,18 +128,20 @@ def gradients_of_linear(call: NodeCall) -> tuple[Array | None, ...] | None:
     if any(a.dtype != g.dtype or not a.size for a in operands):
         return None
     rows = g if g.ndim == 2 else g.reshape(-1, g.shape[-1])
-    slopes = offsets = None
-    if call.wants("weight"):
-        columns = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
-        if call.wants("bias") and wanted.cublaslt:
-            slopes, offsets = _with_bias(rows, columns)
-        if slopes is None:
-            slopes = matmul(rows.T, columns)
+    slopes = offsets = of_input = None
+    with one_copy_of(g):
+        if call.wants("weight"):
+            columns = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
+            if call.wants("bias") and wanted.cublaslt:
+                slopes, offsets = _with_bias(rows, columns)
+            if slopes is None:
+                slopes = matmul(rows.T, columns)
+        if call.wants("input"):
+            of_input = matmul(g, weight)
     if call.wants("bias") and offsets is None:
         offsets = sum_of(rows, 0, False)
         if offsets is None:
             return None
-    of_input = matmul(g, weight) if call.wants("input") else None
     return call.answer(input=of_input, weight=slopes, bias=offsets)
 
 
