@@ -128,8 +128,8 @@ class graph:
     """Captures in a `CUDAGraph` what is computed inside, on a stream of its own.
 
     Nothing is computed: what comes out has values after `cuda_graph.replay()`. RuntimeError, with
-    the name of the function, for what a graph cannot do: wait for the device, or copy from pageable
-    memory of the host.
+    the name of the function, for what a graph cannot do: wait for the device, copy from pageable
+    memory of the host, or call cuSOLVER, which functions of `linalg` do.
 
         g = torch.cuda.CUDAGraph()
         with torch.cuda.graph(g):
@@ -178,9 +178,12 @@ class graph:
             return
         self.cuda_graph.reset()
         if isinstance(error, RuntimeError) and _is_of_capture(error):
+            why = "it waits for the device, or copies to or from memory of the host that is not "
+            why += "page-locked"
+            if isinstance(error, NotImplementedError):
+                why = "it calls a library of CUDA's that CuPy does not call then"
             raise RuntimeError(
-                f"cuda graph: {_called(trace)} cannot be captured: it waits for the device, or "
-                "copies to or from memory of the host that is not page-locked. Leave it out of the "
+                f"cuda graph: {_called(trace)} cannot be captured: {why}. Leave it out of the "
                 f"capture. ({error})"
             ) from error
 

@@ -127,6 +127,10 @@ class Guarded:
     _torn = False  # whether work has begun that has not ended well
     _busy = False  # whether it is being done: what it calls is a part of it
 
+    def _unchanged(self) -> None:
+        """Says in work, before an error, that it has changed nothing: there is nothing to mend."""
+        self._torn = False
+
     def _mend(self) -> None:
         raise NotImplementedError
 

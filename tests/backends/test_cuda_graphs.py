@@ -132,6 +132,8 @@ else:
         "the host": (lambda x: x.cpu(), "cpu"),
         "from the host": (lambda x: x + torch.ones(3).cuda(), "cuda"),
         "poisson": (lambda x: torch.poisson(x), "poisson"),
+        "cuSOLVER": (lambda x: torch.linalg.inv(x.diag()), "inv"),
+        "the device": (lambda x: torch.cuda.synchronize(), "synchronize"),
         "offload": (lambda x: saved_on_cpu(x), "offload"),
     }
 
@@ -143,6 +145,7 @@ else:
     def test_what_cannot_be_captured_is_named(what: str) -> None:
         call, name = CANNOT[what]
         x = torch.ones(3, device="cuda")
+        torch.linalg.inv(x.diag())  # the library's handle is there
         g = torch.cuda.CUDAGraph()
         with pytest.raises(RuntimeError, match=rf"{name}[\s\S]*captur"), torch.cuda.graph(g):
             call(x)
@@ -152,6 +155,165 @@ else:
             y = x.detach() * 3
         g.replay()
         assert y.tolist() == [3, 3, 3]
+
+    PRODUCTS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
+        "mm": (torch.mm, [(3, 4), (4, 5)]),
+        "transposed": (lambda a, b: a.T @ b.T, [(4, 3), (5, 4)]),
+        "a part": (lambda a, b: a[:, 1:] @ b[1:], [(3, 5), (5, 4)]),
+        "gaps": (lambda a, b: a[::2, ::2] @ b, [(6, 8), (4, 5)]),
+        "bmm": (torch.bmm, [(2, 3, 4), (2, 4, 5)]),
+        "bmm, transposed": (lambda a, b: a.mT @ b.mT, [(2, 4, 3), (2, 5, 4)]),
+        "one for all": (torch.matmul, [(2, 3, 4), (4, 5)]),
+        "broadcast": (torch.matmul, [(2, 1, 3, 4), (3, 4, 5)]),
+        "mv": (torch.mv, [(3, 4), (4,)]),
+        "dot": (torch.dot, [(4,), (4,)]),
+        "linear": (F.linear, [(2, 3, 4), (5, 4), (5,)]),
+        "baddbmm": (torch.baddbmm, [(2, 3, 5), (2, 3, 4), (2, 4, 5)]),
+        "einsum": (lambda a, b: torch.einsum("bij,bjk->ik", a, b), [(2, 3, 4), (2, 4, 5)]),
+    }  # fmt: skip
+    DTYPES = {  # and what another algorithm may make of them
+        "float16": 1e-2, "bfloat16": 5e-2, "float32": 1e-5, "float64": 1e-12, "complex64": 1e-5,
+        "complex128": 1e-12,
+    }  # fmt: skip
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize("what", PRODUCTS)
+    def test_products_of_every_dtype_are_captured(what: str, dtype: str) -> None:
+        """With their gradients, on one stream and on another that it has forked."""
+        product, shapes = PRODUCTS[what]
+        torch.manual_seed(0)
+        draw = lambda shape: torch.randn(shape, dtype=getattr(torch, dtype), device="cuda")
+        operands = [draw(shape).requires_grad_() for shape in shapes]
+        results = lambda: (y := product(*operands), *torch.autograd.grad(y, operands, slopes))
+        slopes = torch.ones_like(product(*operands))
+        results()  # kernels are compiled, and launches noted
+        graph, other = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        with torch.cuda.graph(graph):
+            first, here = results(), torch.cuda.current_stream()
+            other.wait_stream(here)
+            with torch.cuda.stream(other), torch.no_grad():
+                second = product(*operands)
+            here.wait_stream(other)
+        with torch.no_grad():
+            for x in operands:
+                x.copy_(draw(x.shape))
+        graph.replay()
+        expected, tolerance = results(), DTYPES[dtype]
+        for got, want in zip((*first, second), (*expected, expected[0]), strict=True):
+            assert torch.allclose(got, want, tolerance, tolerance)
+
+    def test_products_work_in_memory_of_the_pool() -> None:
+        """Each stream in its own: graphs of one pool are replayed in turn, all others whenever."""
+        if fake_cuda.REAL is None:
+            pytest.skip("only the fake says where cuBLAS works")
+        from tests.support.fake_cublas import LIBRARY
+
+        x, other = torch.ones(3, 3, device="cuda"), torch.cuda.Stream()
+        graphs = [torch.cuda.CUDAGraph() for _ in range(3)]
+        places: list[tuple[int, int]] = []
+        for graph in graphs:
+            before = len(LIBRARY.calls)
+            shared = graphs[1].pool() if graph is graphs[2] else None
+            with torch.cuda.graph(graph, pool=shared):
+                x @ x @ x
+                other.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(other):
+                    x @ x
+                torch.cuda.current_stream().wait_stream(other)
+            first, second, forked = [call.workspace for call in LIBRARY.calls[before:]]
+            assert first == second != forked
+            places.append((first, forked))
+        assert places[0] != places[1] == places[2]
+        assert len({place for pair in places for place in pair}) == 4
+        assert torch.cuda.memory_allocated() >= 4 * 32 << 20
+        assert LIBRARY.workspace == (0, 0)  # what is multiplied outside works elsewhere
+
+    def test_products_in_a_capture_of_cupys_own() -> None:
+        import cupy
+
+        pool, stream = cupy.cuda.MemoryPool(), torch.cuda.Stream()
+        x = torch.ones(3, 3, device="cuda")
+        x @ x
+        with torch.cuda.stream(stream), cupy.cuda.using_allocator(pool.malloc):
+            native = cupy.cuda.get_current_stream()
+            native.begin_capture()
+            try:
+                y = x @ x
+            finally:
+                graph = native.end_capture()
+            x.fill_(2)
+            graph.launch()
+            stream.synchronize()
+        assert y.tolist() == [[12.0] * 3] * 3
+
+    def test_what_a_kept_row_calls_is_not_what_the_user_called(
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        from cugrad.backends.cupy import gemm
+
+        def fails(*args: Any) -> None:
+            raise NotImplementedError("calling cuBLAS API during stream capture is unsupported")
+
+        x = torch.ones(3, 3, device="cuda")
+        for _ in range(3):
+            F.linear(x, x)
+        monkeypatch.setattr(gemm, "captured_product", fails)
+        refused = pytest.raises(RuntimeError, match="cuda graph: linear")
+        with refused, torch.cuda.graph(torch.cuda.CUDAGraph()):
+            F.linear(x, x)
+
+    def test_attention_of_heads_is_captured() -> None:
+        """Of what lies with heads side by side, forward and backward: reshape copies."""
+        torch.manual_seed(0)
+        x, w = torch.randn(2, 5, 8, device="cuda"), torch.randn(24, 8, device="cuda")
+        w.requires_grad_()
+
+        def heads() -> tuple[Any, Any]:
+            q, k, v = [y.reshape(2, 5, 2, 4).transpose(1, 2) for y in F.linear(x, w).chunk(3, -1)]
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+            return y, *torch.autograd.grad(y.reshape(2, 5, 8), w, torch.ones_like(x))
+
+        heads()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = heads()
+        for _ in range(2):
+            x.mul_(1.1)
+            graph.replay()
+            for got, want in zip(captured, heads(), strict=True):
+                assert torch.allclose(got, want, 1e-4, 1e-5)
+
+    @pytest.mark.parametrize("count", [8, 9, 100])
+    def test_many_tensors_are_joined(count: int) -> None:
+        """CuPy copies addresses from the host where there are more than eight."""
+        parts = [torch.randn(2, 3, device="cuda") for _ in range(count)]
+        joined = lambda: (torch.cat(parts), torch.cat(parts, 1), torch.stack(parts, -1))
+        joined()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = joined()
+        for x in parts:
+            x.mul_(2)
+        graph.replay()
+        assert all(torch.equal(x, y) for x, y in zip(captured, joined(), strict=True))
+
+    def test_transforms_are_captured_and_their_plans_kept() -> None:
+        signals = [torch.randn(n, device="cuda") for n in range(4, 14)]
+        others = [torch.randn(n, device="cuda") for n in range(20, 40)]
+        spectra = lambda: [torch.fft.rfft(x) for x in signals]
+        spectra()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = spectra()
+        for x in signals:
+            x.copy_(torch.randn(x.shape, device="cuda"))
+        for x in others:  # of which each has a plan
+            torch.fft.rfft(x)
+        graph.replay()
+        for got, want in zip(captured, spectra(), strict=True):
+            assert torch.allclose(got, want, 1e-4, 1e-5)
+        plans: dict[int, Any] = graph._capture._plans
+        assert len(plans) >= len(signals)
 
     def test_an_optimizer_whose_numbers_are_the_hosts_is_refused() -> None:
         w = torch.ones(3, device="cuda", requires_grad=True)

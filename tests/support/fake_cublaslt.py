@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from tests.support import fake_cuda
+from tests.support import fake_cublas, fake_cuda
 
 SUCCESS, INVALID_VALUE, NOT_SUPPORTED = 0, 7, 15  # cublasStatus_t
-HANDLE = fake_cuda.get_cublas_handle()
+HANDLE = fake_cublas.HANDLE
 
 # By attribute: its name here, and its C type, in the words of cublasLt.h.
 DESCRIPTION = {3: ("transa", c_int32), 4: ("transb", c_int32), 7: ("epilogue", c_uint32),
@@ -170,7 +170,7 @@ class FakeLt:
     def multiply(self, how: Any, first: Any, second: Any, result: Any, at: Any) -> None:
         wide = np.float64 if how.compute == 70 else np.float32
         x, y, out = (
-            fake_cuda.matrices(p, t.kind, (t.rows, t.columns), t.ld, t.stride, t.batch)
+            fake_cublas.matrices(p, t.kind, (t.rows, t.columns), t.ld, t.stride, t.batch)
             for p, t in zip(at, (first, second, result), strict=True)
         )
         x, y = x.astype(wide), y.astype(wide)
@@ -180,7 +180,7 @@ class FakeLt:
         if how.epilogue in (4, 512):
             assert how.bias, "an epilogue without its vector"
             count = result.rows if how.epilogue == 4 else result.columns
-            vector = fake_cuda.matrices(how.bias, result.kind, (count, 1), count, 0, 1)[0, :, 0]
+            vector = fake_cublas.matrices(how.bias, result.kind, (count, 1), count, 0, 1)[0, :, 0]
             if how.epilogue == 4:
                 product = product + vector.astype(wide)[None, :, None]
             else:

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.support import ROOT, fake_loops, fake_pools, fake_streams
+from tests.support import ROOT, fake_cublas, fake_loops, fake_pools, fake_streams
 from tests.support.cuda_on_cpu import Program
 from tests.support.fake_streams import HERE, captured, current, device_is_used, host_waits
 
@@ -260,7 +260,7 @@ class ndarray:
                 host = function(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()})
             return clothed(host)
 
-        if current().capture is None or name in VIEWS:
+        if current().capture is None:
             return method
         call = captured(lambda self, *args, **kwargs: method(*args, **kwargs), name in CHANGES)
         return partial(call, self)
@@ -429,6 +429,8 @@ for _name in ("neg", "pos", "abs", "invert"):
 
 WRITERS = {"copyto", "fill_diagonal", "put", "putmask", "place"}  # change what they are given
 HOST_INPUT = {"asarray", "array", "asanyarray", "ascontiguousarray"}  # these take host arrays
+PRODUCTS = {"matmul", "dot", "vdot", "inner", "tensordot", "einsum"}
+NORMS = {"norm", "matrix_norm", "vector_norm"}  # what cupy.linalg computes with its own kernels
 NO_BFLOAT16 = {"sort", "argsort", "matmul", "var", "std"}
 SCANS = {"cumsum", "cumprod"}  # along an axis they cast what they are given first
 
@@ -462,6 +464,14 @@ def function(name: str) -> Callable[..., Any]:
             STATE.syncs.append(name)
             if current().capture is not None:
                 host_waits()
+        if name in ("concatenate", "stack") and len(args[0]) > 8:  # it copies their addresses
+            small = sum(x.nbytes for x in args[0]) < len(args[0]) << 21
+            if small and len({x.dtype for x in args[0]}) == 1 and current().capture is not None:
+                raise RuntimeError(
+                    "the current stream is capturing, so H2D transfers are disallowed"
+                )
+        if name in PRODUCTS and any(a.dtype.kind in "fcV" for a in args if type(a) is ndarray):
+            fake_cublas.refused("cuBLAS")
         if name == "take":
             kwargs["mode"] = "wrap"
         if name in ("sort", "argsort"):
@@ -509,6 +519,22 @@ def from_host(source: Any, blocking: bool, *args: Any, **kwargs: Any) -> Any:
     return made
 
 
+class Plans:
+    """CuPy's cache of the last sixteen of cuFFT's plans; of each key there is a node."""
+
+    def __init__(self) -> None:
+        self.kept: dict[Any, Host] = {}  # a plan is something that can be referred to weakly
+
+    def use(self, *key: Any) -> None:
+        self.kept[key] = self.kept.pop(key, np.empty(0))
+        if len(self.kept) > 16:
+            del self.kept[next(iter(self.kept))]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([(key, SimpleNamespace(plan=plan)) for key, plan in self.kept.items()])
+
+
+PLANS = Plans()
 USED: set[str] = set()  # every name of CuPy's that was asked for
 
 
@@ -556,8 +582,12 @@ class Module(ModuleType):
 
         def call(*args: Any, **kwargs: Any) -> Any:
             check(args, kwargs)
+            if self.__name__ == "cupy.linalg" and name not in NORMS:
+                fake_cublas.refused("cuSOLVER")
             if self.__name__ == "cupy.linalg" and STATE.linalg == "raise":
                 STATE.syncs.append(f"linalg.{name}")
+            if self.__name__ == "cupy.fft":
+                PLANS.use(name, *[x.shape for x in args if isinstance(x, ndarray)])
             return clothed(found(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()}))
 
         call = captured(call)
@@ -616,6 +646,7 @@ def lu_factor(a: ndarray, dtype: Any) -> tuple[Any, ...]:
     """cupy.linalg's own: the factors of each matrix, LAPACK's pivots, and whether all went well."""
     import scipy.linalg
 
+    fake_cublas.refused("cuSOLVER")
     matrices = bare(a).astype(dtype).reshape(-1, *a.shape[-2:])
     lu, pivots = np.empty_like(matrices), np.empty(matrices.shape[:2], np.int32)
     with warnings.catch_warnings():
@@ -740,76 +771,6 @@ class Device:
 
     def use(self) -> None:
         HERE.device = self.id
-
-
-def get_cublas_handle() -> int:
-    """cuBLAS's handle; what STATE has says how often there is no memory for it."""
-    if STATE.without_handle:
-        STATE.without_handle -= 1
-        raise CUBLASError(3)
-    return 1
-
-
-class CUBLASError(RuntimeError):
-    """The real one's module does not load where there is no cuBLAS."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__("CUBLAS_STATUS_ALLOC_FAILED")
-        self.status = status
-
-
-class Cublas(ModuleType):
-    """cuBLAS's two products, reading and writing memory by pointer, in column-major order."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("CUBLAS_"):
-            return {"CUBLAS_OP_N": 0, "CUBLAS_OP_T": 1, "CUBLAS_COMPUTE_64F": 70}.get(name, 68)
-        raise AttributeError(name)
-
-    def gemmEx(self, *args: Any) -> None:
-        USED.add("cupy_backends.cuda.libs.cublas.gemmEx")
-        handle, ta, tb, m, n, k, alpha, A, At, lda, B, Bt, ldb, beta, C, Ct, ldc, how, algo = args
-        _gemm(ta, tb, m, n, k, A, At, lda, 0, B, Bt, ldb, 0, C, Ct, ldc, 0, 1, how)
-
-    def gemmStridedBatchedEx(self, *args: Any) -> None:
-        USED.add("cupy_backends.cuda.libs.cublas.gemmStridedBatchedEx")
-        (handle, ta, tb, m, n, k, alpha, A, At, lda, sa, B, Bt, ldb, sb, beta, C, Ct, ldc, sc,
-         batch, how, algo) = args  # fmt: skip
-        _gemm(ta, tb, m, n, k, A, At, lda, sa, B, Bt, ldb, sb, C, Ct, ldc, sc, batch, how)
-
-
-@partial(captured, changes=True)
-def _gemm(
-    ta: int, tb: int, m: int, n: int, k: int, A: int, At: int, lda: int, sa: int,
-    B: int, Bt: int, ldb: int, sb: int, C: int, Ct: int, ldc: int, sc: int, batch: int, how: int,
-) -> None:  # fmt: skip
-    device_is_used()
-    wide = np.float64 if how == 70 else np.float32
-    a = matrices(A, At, (k, m) if ta else (m, k), lda, sa, batch).astype(wide)
-    b = matrices(B, Bt, (n, k) if tb else (k, n), ldb, sb, batch).astype(wide)
-    a, b = a.swapaxes(1, 2) if ta else a, b.swapaxes(1, 2) if tb else b
-    with np.errstate(all="ignore"):
-        matrices(C, Ct, (m, n), ldc, sc, batch)[...] = a @ b
-
-
-def matrices(
-    pointer: int, kind: int, shape: tuple[int, int], ld: int, stride: int, batch: int
-) -> Host:
-    """A stack of column-major matrices at an address."""
-    rows, columns = shape
-    assert ld >= max(1, rows), f"cuBLAS refuses ld={ld} for {rows} rows"
-    runtime = REAL.cuda.runtime
-    dtype = {runtime.CUDA_R_32F: "float32", runtime.CUDA_R_64F: "float64",
-             runtime.CUDA_R_16F: "float16"}.get(kind)  # fmt: skip
-    if dtype is None:
-        import ml_dtypes
-
-        dtype = np.dtype(ml_dtypes.bfloat16)
-    size = np.dtype(dtype).itemsize
-    reach = ((batch - 1) * stride + (columns - 1) * ld + rows) * size
-    memory = np.frombuffer((ctypes.c_char * reach).from_address(pointer), dtype)
-    steps = (stride * size, size, ld * size)
-    return np.lib.stride_tricks.as_strided(memory, (batch, rows, columns), steps, writeable=True)
 
 
 class RawModule:
@@ -962,6 +923,7 @@ def install() -> None:
 
     REAL = real
     fake_loops.read(real, real_special)
+    ctypes.CDLL = fake_cublas.CDLL  # type: ignore[misc]
     runtime = Runtime(
         is_hip=False, driverGetVersion=lambda: 13000, runtimeGetVersion=lambda: 13000,
         getDeviceCount=lambda: COUNT, getDevice=lambda: HERE.device,
@@ -975,7 +937,7 @@ def install() -> None:
         PinnedMemoryPointer=fake_streams.PinnedMemoryPointer,
         UnownedMemory=UnownedMemory, MemoryPointer=MemoryPointer,
         get_current_stream=fake_streams.current,
-        get_elapsed_time=lambda a, b: 0.0, get_cublas_handle=get_cublas_handle,
+        get_elapsed_time=lambda a, b: 0.0, get_cublas_handle=fake_cublas.get_cublas_handle,
         get_allocator=lambda: fake_streams.HERE.allocator or STATE.allocator,
         set_allocator=set_allocator, using_allocator=using_allocator,
         MemoryPool=fake_pools.MemoryPool, Memory=fake_pools.Memory, memory=fake_pools,
@@ -983,6 +945,8 @@ def install() -> None:
     )  # fmt: skip
     lib = Module("cupy.lib", real.lib)
     linalg = Module("cupy.linalg", real.linalg)
+    fft = Module("cupy.fft", real.fft)
+    fft.config = SimpleNamespace(get_plan_cache=lambda: PLANS)
     linalg._decomposition = Module(
         "cupy.linalg._decomposition", SimpleNamespace(), _lu_factor=lu_factor
     )
@@ -990,7 +954,7 @@ def install() -> None:
     pool = fake_pools.MemoryPool()
     STATE.allocator = pool.malloc
     cupy = Module(
-        "cupy", real, cuda=cuda, ndarray=ndarray, lib=lib, linalg=linalg,
+        "cupy", real, cuda=cuda, ndarray=ndarray, lib=lib, linalg=linalg, fft=fft,
         RawModule=RawModule, RawKernel=RawKernel,
         random=Module(
             "cupy.random", real.random, Generator=Generator, Philox4x3210=np.random.PCG64
@@ -999,7 +963,8 @@ def install() -> None:
     )  # fmt: skip
     special = Special("cupyx.scipy.special", SimpleNamespace(), erf=erf, erfc=erfc)
     scipy = Module("cupyx.scipy", SimpleNamespace(), special=special)
-    libs = Module("cupy_backends.cuda.libs", SimpleNamespace(), cublas=Cublas("cublas"))
+    libs = Module("cupy_backends.cuda.libs", SimpleNamespace())
+    libs.cublas = fake_cublas.Cublas("cublas")
     sys.modules.update({
         "cupy": cupy, "cupy.cuda": cuda, "cupy.lib": lib,
         "cupyx": Module(

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.support import fake_cuda
+from tests.support import fake_cublas, fake_cuda
 
 __all__ = ["Launches", "counted", "install"]
 
@@ -176,7 +176,7 @@ def _count_named() -> None:
         def __call__(self, grid: Any, block: Any, args: Any, **kwargs: Any) -> None:
             note(self.name, ())
 
-    product, adds = fake_cuda._gemm, fake_cuda.add_at
+    product, adds = fake_cublas._gemm, fake_cuda.add_at
 
     def gemm(ta: int, tb: int, m: int, n: int, k: int, *args: Any) -> None:
         note("GEMM", ())
@@ -189,7 +189,7 @@ def _count_named() -> None:
         note("scatter_add", (a, b, b), 2 + len(indices) if several else 1)
         adds(a, indices, b)
 
-    fake_cuda._gemm, fake_cuda.add_at = gemm, add_at
+    fake_cublas._gemm, fake_cuda.add_at = gemm, add_at
     fake_cuda.RawModule, fake_cuda.RawKernel = Module, Kernel  # type: ignore[misc, assignment]
 
 

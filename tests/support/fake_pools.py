@@ -241,5 +241,5 @@ class MemoryPool:
         return self._here().limit
 
     def free_all_blocks(self, stream: Any = None) -> None:
-        fake_streams.synchronize()
+        fake_streams.all_run()
         self._here().free_all_blocks()

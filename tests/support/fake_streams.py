@@ -27,7 +27,9 @@ POLLS = 64  # how often an event that could have happened may deny it
 BUSY: dict[Stream, None] = {}  # streams with something queued
 LOCK = threading.RLock()
 NUMBERS = itertools.count(1)
-UNSUPPORTED, UNJOINED, IMPLICIT = 900, 904, 906  # errors of captures
+# Errors of captures
+UNSUPPORTED, INVALIDATED, UNJOINED, IMPLICIT = 900, 901, 904, 906
+CAPTURES: weakref.WeakSet[Capture] = weakref.WeakSet()  # that have not ended
 LOCKED: dict[int, weakref.ref[PinnedMemoryPointer]] = {}  # page-locked memory by its address
 
 
@@ -144,6 +146,7 @@ class Stream:
 
     def synchronize(self) -> None:
         if self.capture is not None:
+            self.capture.is_valid = False
             raise failure(UNSUPPORTED)
         self.run()
 
@@ -162,17 +165,24 @@ class Stream:
     def end_capture(self) -> Any:
         capture = self.capture
         if capture is None:
-            raise failure(901)
+            raise failure(INVALIDATED)
         self.run()
         self.capture = None
+        CAPTURES.discard(capture)
         left = [s for s in capture.streams if s is not self]
         for stream in left:
             stream.capture = None
+        if not capture.is_valid:
+            raise failure(INVALIDATED)
         if any(s.queue for s in left):
             raise failure(UNJOINED)
         return Graph(capture)
 
     def is_capturing(self) -> bool:
+        if self.capture is not None and not self.capture.is_valid:
+            raise RuntimeError(
+                "the stream was capturing, but an error has invalidated the capture sequence"
+            )
         return self.capture is not None
 
 
@@ -182,6 +192,8 @@ class Capture:
     def __init__(self, stream: Stream) -> None:
         self.streams = {stream}
         self.is_inside = False  # a function that is taken down
+        self.is_valid = True  # until something is done that CUDA forbids meanwhile
+        CAPTURES.add(self)
         self.nodes: list[Callable[[], None]] = []
         self.memory: dict[int, Host] = {}  # that was new, by the array that owns it
 
@@ -334,7 +346,16 @@ def host_waits() -> None:
 
 
 def synchronize() -> None:
-    """The host waits for all."""
+    """The host waits for all, which it may not while any stream is captured."""
+    for capture in CAPTURES:
+        capture.is_valid = False
+    if CAPTURES:
+        raise failure(UNSUPPORTED)
+    all_run()
+
+
+def all_run() -> None:
+    """Does all that is queued."""
     for stream in list(BUSY):
         stream.run()
 

@@ -50,6 +50,7 @@ class CudaCapture:
         self._memory = ExitStack()
         self._draws: dict[Any, Draws] = {}  # by random stream
         self._tickets: dict[Any, Array] = {}  # by stream: what counts the blocks of its kernels
+        self._plans: dict[int, Any] = {}  # cuFFT's, by their ids
 
     def begin(self) -> None:
         """From now on what the current stream is told is written down and not done."""
@@ -63,12 +64,12 @@ class CudaCapture:
         if stream.is_capturing():
             raise RuntimeError("cuda graph: the stream is capturing another graph; end that first")
         cupy.cuda.get_cublas_handle()  # what is made once a device is not the graph's
-        of_capture.tickets = self._tickets
-        tickets_of_stream()
-        stream.synchronize()  # until they are zeros: another stream may replay
-        self._memory.callback(setattr, of_capture, "tickets", None)
-        self._memory.enter_context(cupy.cuda.using_allocator(self.pool.malloc))
         try:
+            self._memory.callback(setattr, of_capture, "tickets", None)
+            of_capture.tickets = self._tickets
+            tickets_of_stream()
+            stream.synchronize()  # until they are zeros: another stream may replay
+            self._memory.enter_context(cupy.cuda.using_allocator(self.pool.malloc))
             stream.begin_capture()
         except BaseException:
             self._memory.close()
@@ -100,6 +101,13 @@ class CudaCapture:
         start = draws.blocks
         draws.blocks += blocks
         return start, draws.place.data.ptr
+
+    def keep_plans(self) -> None:
+        """Keeps cuFFT's plans of this thread: kernels read what is in them, and work in their
+        memory, and CuPy lets go of all but the last sixteen.
+        """
+        plans = cupy.fft.config.get_plan_cache()
+        self._plans.update({id(node.plan): node.plan for _, node in plans})
 
     def text(self) -> str:
         """The graph in DOT, Graphviz's language."""

@@ -3,8 +3,8 @@ widens.
 
 cupy.matmul (14.2) runs stacks of float16 matrices in float32 after a copy, has none of bfloat16,
 copies transposed operands, and does not fold `(B, T, C) @ (C, D)` into one product. Here every
-float dtype goes to one GEMM that accumulates in float32 (float64 for float64); dtypes cuBLAS lacks
-go to cupy.matmul.
+float and complex dtype goes to one GEMM that accumulates in float32 (float64 for float64); dtypes
+cuBLAS lacks go to cupy.matmul.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ..wanted import wanted
 from .aligned.products import aligned
 from .arrays import form_of, new_array
 from .gemm_plan import LIBRARY_DTYPES, Copy, Gemm, plan
+from .launches.captured import captured_product
 from .launches.starting import call, not_noted
 from .memory import made_room
 
@@ -31,10 +32,9 @@ cuda = cupy.cuda
 
 MOST_PLANS = 4096  # then the plans are made anew
 
-# cuBLAS reads its scalars from host memory; these outlive every call. By what it sums in.
-_SCALARS: dict[str, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = {
-    "float32": (np.ones(1, np.float32), np.zeros(1, np.float32)),
-    "float64": (np.ones(1, np.float64), np.zeros(1, np.float64)),
+# cuBLAS reads one and zero from host memory; these outlive every call. By what it sums in.
+_SCALARS = {
+    kind: np.array([1, 0], kind) for kind in ("float32", "float64", "complex64", "complex128")
 }
 
 _plans: dict[
@@ -174,9 +174,10 @@ def _called(gemm: Gemm, dtype: Any) -> Callable[[int, int, int], None]:
     first_transposed, second_transposed, m, n, k, *_, batch = gemm
     ways = cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_T
     first_way, second_way = ways[first_transposed], ways[second_transposed]
-    wide = dtype.name == "float64"
-    one, zero = [x.ctypes.data for x in _SCALARS["float64" if wide else "float32"]]
-    kind = getattr(cupy.cuda.runtime, LIBRARY_DTYPES[dtype.name].cuda)
+    wide = dtype.name in ("float64", "complex128")
+    scalars = _SCALARS.get(dtype.name, _SCALARS["float32"])
+    one, zero = scalars[:1].ctypes.data, scalars[1:].ctypes.data
+    kind = getattr(cupy.cuda.runtime, LIBRARY_DTYPES[dtype.name])
     exact = cublas.CUBLAS_COMPUTE_64F if wide else cublas.CUBLAS_COMPUTE_32F
     rounded = cublas.CUBLAS_COMPUTE_32F_FAST_TF32 if dtype.name == "float32" else exact
     algorithm, size = cublas.CUBLAS_GEMM_DEFAULT, m * n
@@ -184,18 +185,26 @@ def _called(gemm: Gemm, dtype: Any) -> Callable[[int, int, int], None]:
     gemm_call = cublas.gemmEx if batch == 1 else cublas.gemmStridedBatchedEx
 
     def single(a: int, b: int, out: int) -> None:
-        gemm_call(
+        told = (
             handle_of_thread(), first_way, second_way, m, n, k, one, b, kind, first_ld,
             a, kind, second_ld, zero, out, kind, m,
             rounded if wanted.tf32 else exact, algorithm,
         )  # fmt: skip
+        try:
+            gemm_call(*told)
+        except NotImplementedError:  # CuPy calls no cuBLAS while its stream is captured
+            captured_product("cublasGemmEx", *told)
 
     def many(a: int, b: int, out: int) -> None:
-        gemm_call(
+        told = (
             handle_of_thread(), first_way, second_way, m, n, k, one, b, kind, first_ld,
             first_stride, a, kind, second_ld, second_stride, zero, out, kind, m,
             size, batch, rounded if wanted.tf32 else exact, algorithm,
         )  # fmt: skip
+        try:
+            gemm_call(*told)
+        except NotImplementedError:
+            captured_product("cublasGemmStridedBatchedEx", *told)
 
     return single if batch == 1 else many
 

@@ -17,19 +17,10 @@ __all__ = ["LIBRARY_DTYPES", "Copy", "Gemm", "plan"]
 Ints = tuple[int, ...]
 
 
-class LibraryDtype(NamedTuple):
-    """`cuda` is the name in library_types.h, which cuBLAS takes; `cudnn` is cuDNN's."""
-
-    cuda: str
-    cudnn: str
-
-
-LIBRARY_DTYPES = {
-    "float16": LibraryDtype("CUDA_R_16F", "HALF"),
-    "bfloat16": LibraryDtype("CUDA_R_16BF", "BFLOAT16"),
-    "float32": LibraryDtype("CUDA_R_32F", "FLOAT"),
-    "float64": LibraryDtype("CUDA_R_64F", "DOUBLE"),
-}
+LIBRARY_DTYPES = {  # that cuBLAS has, and their names in library_types.h
+    "float16": "CUDA_R_16F", "bfloat16": "CUDA_R_16BF", "float32": "CUDA_R_32F",
+    "float64": "CUDA_R_64F", "complex64": "CUDA_C_32F", "complex128": "CUDA_C_64F",
+}  # fmt: skip
 
 
 class Gemm(NamedTuple):

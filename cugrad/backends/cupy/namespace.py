@@ -4,6 +4,7 @@ otherwise.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import sqrt
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 from ..features import Features
 from ..wanted import wanted
 from ..written_to import may_write
+from .capture import capturing
 from .codecs import CodecKernels
 from .fused.rows import mean_of, sum_of
 from .gemm import matmul
@@ -86,6 +88,25 @@ class CupyxSpecial:
         return value
 
 
+MOST_TOLD = 8  # arrays that CuPy concatenates by copies alone
+
+
+class KeptFFT:
+    """cupy.fft; a graph that is captured keeps the plans."""
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(cupy.fft, name)
+
+        def keeping(*args: Any, **kwargs: Any) -> Any:
+            result = function(*args, **kwargs)
+            if capturing.now is not None:
+                capturing.now.keep_plans()
+            return result
+
+        self.__dict__[name] = keeping
+        return keeping
+
+
 class CupyNamespace(Features):
     """`xp` of the CuPy backend: what is not defined here is CuPy's own."""
 
@@ -93,7 +114,7 @@ class CupyNamespace(Features):
 
     codecs = CodecKernels()
     matmul = staticmethod(matmul)
-    linalg = CheckedLinalg()
+    linalg, fft = CheckedLinalg(), KeptFFT()
     lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided))
     special = CupyxSpecial()
     track_moment = staticmethod(track_moment)
@@ -104,6 +125,24 @@ class CupyNamespace(Features):
         value = getattr(cupy, name)
         self.__dict__[name] = value  # found without this detour from now on
         return value
+
+    @staticmethod
+    def concatenate(arrays: Sequence[Array], axis: int = 0) -> Array:
+        """As NumPy's. Of more arrays than MOST_TOLD, CuPy copies the addresses from the host, which
+        a graph cannot: while one is captured they are joined by so many.
+        """
+        if len(arrays) <= MOST_TOLD or not cupy.cuda.get_current_stream().is_capturing():
+            return cupy.concatenate(arrays, axis)
+        starts = range(0, len(arrays), MOST_TOLD)
+        parts = [cupy.concatenate(arrays[i : i + MOST_TOLD], axis) for i in starts]
+        return CupyNamespace.concatenate(parts, axis)
+
+    @staticmethod
+    def stack(arrays: Sequence[Array], axis: int = 0) -> Array:
+        """As NumPy's, by the above."""
+        if len(arrays) <= MOST_TOLD:
+            return cupy.stack(arrays, axis)
+        return CupyNamespace.concatenate([cupy.expand_dims(x, axis) for x in arrays], axis)
 
     @staticmethod
     def index_add(array: Array, index: Any, values: Any) -> None:

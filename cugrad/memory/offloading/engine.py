@@ -87,9 +87,12 @@ class CopyEngine(StateSpans):
     # ------------------------------------------------------------------ out
 
     def _refuse_capture(self) -> Any:
-        """The current stream; RuntimeError if a CUDA graph is being captured from it."""
+        """The current stream; RuntimeError if a CUDA graph is being captured from it. Work begins
+        with this: to mend it would be to wait for the device, which the capture does not outlive.
+        """
         stream = self.backend.current_stream()
         if stream.is_capturing():
+            self._unchanged()
             raise RuntimeError(
                 "offload: a CUDA graph is being captured, and copies to the host and back are made "
                 "anew in each step, which a graph that is replayed cannot do; capture without "

@@ -139,6 +139,7 @@ class Bound:
         self.xp = xp
         code = compiled(form.text)
         functions: dict[str, Any] = {name: getattr(xp, name) for name in form.program.functions}
+        functions["__name__"] = __name__
         functions["choose"] = lambda c, a, b: xp.where(c, a, b) if _is_array(c) else a if c else b
         exec(code, functions)
         self.update: Callable[..., None] = functions["update"]
@@ -169,7 +170,8 @@ def _functions_of_numbers(xp: Any) -> dict[str, Any]:
         ("sign", sign),
     ]
     functions = {name: either(function, getattr(xp, name)) for name, function in of_floats}
-    return functions | {"choose": choose, "absolute": abs, "single": single}
+    functions |= {"choose": choose, "absolute": abs, "single": single}
+    return {**functions, "__name__": __name__}
 
 
 def _is_array(x: Any) -> bool:

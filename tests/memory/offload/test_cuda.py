@@ -146,10 +146,13 @@ def test_a_graph_that_is_captured_has_no_offload_in_it() -> None:
     with cugrad.cuda.stream(stream):
         native = backends.get("cuda").current_stream().native
         native.begin_capture()
-        for forbidden in (lambda: hooks.pack_hook(t), lambda: hooks.unpack_hook(packed)):
-            with pytest.raises(RuntimeError, match="a CUDA graph is being captured"):
-                forbidden()
-        native.end_capture()
+        try:
+            for forbidden in (lambda: hooks.pack_hook(t), lambda: hooks.unpack_hook(packed)):
+                with pytest.raises(RuntimeError, match="a CUDA graph is being captured"):
+                    forbidden()
+                assert native.is_capturing()  # it is as it was
+        finally:
+            native.end_capture()
     assert hooks.unpack_hook(packed).tolist() == t.tolist()
 
 

@@ -40,7 +40,7 @@ class Way:
     def __init__(self, library: CublasLt, product: EpilogueProduct, compute: int) -> None:
         self.library, self.product, self.compute = library, product, compute
         self.scale = lt.CUDA_R_64F if product.wide else lt.CUDA_R_32F
-        gemm, kind = product.gemm, getattr(lt, LIBRARY_DTYPES[product.dtype.name].cuda)
+        gemm, kind = product.gemm, getattr(lt, LIBRARY_DTYPES[product.dtype.name])
         m, n, k, batch = gemm.m, gemm.n, gemm.k, gemm.batch
         first = (k, m) if gemm.first_transposed else (m, k)
         second = (n, k) if gemm.second_transposed else (k, n)

@@ -17,7 +17,6 @@ from ...wanted import wanted
 from ..capture import capturing
 from ..fused.launch import KernelPlan, New
 from ..fused.rows import plan_of
-from ..gemm_plan import LIBRARY_DTYPES
 from ..written.windows import Windows
 from .frontend import frontend, handle_of, not_supported
 
@@ -25,6 +24,7 @@ __all__ = ["convolve", "gradient_of_input", "gradient_of_weight"]
 
 Array = Any  # cupy.ndarray
 Sizes = tuple[int, ...]
+KINDS = {"float16": "HALF", "bfloat16": "BFLOAT16", "float32": "FLOAT", "float64": "DOUBLE"}
 MOST_PLANS = 4096
 TRIALS = 3  # of each algorithm, in benchmark mode: the first warms up
 
@@ -125,7 +125,7 @@ class ConvolutionPlan:
 def _graph(module: Any, form: GraphForm) -> Any:
     """A graph with one node, whose algorithms are built."""
     kinds = module.data_type
-    kind = getattr(kinds, LIBRARY_DTYPES[form.dtype].cudnn)
+    kind = getattr(kinds, KINDS[form.dtype])
     sums = kinds.DOUBLE if form.dtype == "float64" else kinds.FLOAT
     graph = module.pygraph(
         io_data_type=kind, intermediate_data_type=sums, compute_data_type=sums,
@@ -175,7 +175,7 @@ def _computed(
     what: str, first: Array, second: Array, shape: Sizes, windows: Windows, last: bool
 ) -> Array | None:
     """The result of a node, new; None where cuDNN does not compute it."""
-    if first.dtype.name not in LIBRARY_DTYPES or min(prod(shape), first.size, second.size) == 0:
+    if first.dtype.name not in KINDS or min(prod(shape), first.size, second.size) == 0:
         return None
     module, settings = frontend(), wanted.cudnn
     first, second = _laid(first, last), _laid(second, last)

@@ -2,5 +2,6 @@
 
 `starting.py` starts a kernel of one argument. `straight.py` writes functions that do again what was
 done for operands of some form, in a straight line; begin there. `rows.py` finds those of a row, and
-of its gradients, by the form of their arguments. The rooms `fused` and `written` say what to start.
+of its gradients, by the form of their arguments. `captured.py` calls cuBLAS while a graph is
+captured, where CuPy refuses to. The rooms `fused` and `written` say what to start.
 """

@@ -95,7 +95,7 @@ def straight(
 
     defaults = defaults or {}
     scope: dict[str, Any] = {
-        **SCOPE, "launches": launches, "first": first, "general": general,
+        **SCOPE, "__name__": __name__, "launches": launches, "first": first, "general": general,
         **{f"default_{n}": d for n, d in defaults.items()},
     }  # fmt: skip
     signature = ", ".join(f"{n}=default_{n}" if n in defaults else n for n in names)

@@ -53,8 +53,8 @@ def launches_of(
     None, before it does anything, if not all operands begin at a multiple of so many bytes.
     """
     scope: dict[str, Any] = {
-        "ndarray": ndarray, "blank": blank, "alloc": alloc, "here": here, "launch": driver_launch,
-        "stream": current_stream, **names,
+        "__name__": __name__, "ndarray": ndarray, "blank": blank, "alloc": alloc, "here": here,
+        "launch": driver_launch, "stream": current_stream, **names,
     }  # fmt: skip
     lines = [opening, *[f"at_{x} = {x}.data.ptr" for x in operands]]
     if multiple > 1 and operands:

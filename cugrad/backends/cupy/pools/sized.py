@@ -26,6 +26,7 @@ class SizedPools:
         self.sources = SegmentSource(False, identity), SegmentSource(True, identity)
         self.pools = tuple([cupy.cuda.MemoryPool(source) for source in self.sources])
         self.malloc = _allocator(self.pools, self.sources)
+        self.workspaces: dict[int, Any] = {}  # of cuBLAS in the graphs of this pool, by stream
         enter(self)
 
 

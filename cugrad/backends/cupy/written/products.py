@@ -73,6 +73,8 @@ def _plan(input: Array, weight: Array, bias: Array | None) -> AffinePlan | None:
     if input.dtype != weight.dtype or weight.ndim != 2 or input.ndim < 2:
         return None
     dtype = input.dtype
+    if name_of(dtype) not in FLOATS:
+        return None
     gemm = gemm_of(dtype, input.shape, input.strides, weight.shape[::-1], weight.strides[::-1])
     if gemm is None:
         return None
