@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import tracemalloc
 import warnings
 import weakref
 from collections.abc import Iterator
@@ -585,6 +586,27 @@ def test_a_child_does_not_keep_the_files_of_its_parent_open(tmp_path: Path) -> N
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert os.listdir(tmp_path) == []
+
+
+def test_what_threads_copy_through_counts_to_no_step(tmp_path: Path) -> None:
+    """Each has its own: a budget would ask for more where there are more of them."""
+    file = ScratchFile(str(tmp_path))
+    file.direct, file.aligned = True, 1 << 62  # no address will do
+    array, again = np.arange(5000, dtype=np.uint8), np.zeros(5000, np.uint8)
+    offset = 0
+    file.grow(1 << 20)
+
+    def copy() -> None:
+        file.write(array, offset)
+        file.read(again, offset)
+
+    tracemalloc.start()
+    thread = threading.Thread(target=copy)
+    thread.start()
+    thread.join()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (again == array).all() and most < files.BOUNCE // 8
 
 
 def test_a_closed_store_gives_its_space_back_and_says_so(tmp_path: Path) -> None:
