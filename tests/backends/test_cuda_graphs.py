@@ -228,6 +228,27 @@ else:
         assert torch.cuda.memory_allocated() >= 4 * 32 << 20
         assert LIBRARY.workspace == (0, 0)  # what is multiplied outside works elsewhere
 
+    def test_products_of_integers_are_cupys() -> None:
+        x = torch.arange(9, device="cuda").reshape(3, 3)
+        x @ x
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = x @ x
+        x += 1
+        graph.replay()
+        assert torch.equal(y, x @ x)
+
+    def test_what_cublas_refuses_is_cupys_error(monkeypatch: pytest.MonkeyPatch) -> None:
+        if fake_cuda.REAL is None:
+            pytest.skip("only the fake refuses to work in no memory")
+        from cugrad.backends.cupy.launches import captured
+
+        x = torch.ones(3, 3, device="cuda")
+        monkeypatch.setitem(captured.WORKSPACE, True, 512)
+        refused = pytest.raises(RuntimeError, match="CUBLAS_STATUS_INVALID_VALUE")
+        with refused, torch.cuda.graph(torch.cuda.CUDAGraph()):
+            x @ x
+
     def test_products_in_a_capture_of_cupys_own() -> None:
         import cupy
 

@@ -27,6 +27,10 @@ PART = [
     "tests/backends/test_device_face.py",
     "tests/backends/test_hidden_waits.py",
     "tests/backends/test_cuda_graphs.py::test_a_replay_reads_and_writes_the_same_memory",
+    "tests/backends/test_cuda_graphs.py::test_products_of_integers_are_cupys",
+    "tests/backends/test_cuda_graphs.py::test_what_cublas_refuses_is_cupys_error",
+    "tests/backends/test_cuda_graphs.py::test_many_tensors_are_joined",
+    "tests/backends/test_cuda_graphs.py::test_transforms_are_captured_and_their_plans_kept",
     "tests/backends/test_memory_pools.py::test_the_last_bytes_of_a_device_are_given_as_asked_for",
     "tests/backends/test_plans.py::test_a_row_that_reads_a_setting_is_not_stale[Wanted.fused]",
 ]

@@ -62,9 +62,10 @@ def refused(library: str) -> None:
 class Cublas(ModuleType):
     """CuPy's module."""
 
-    CUBLASError = CUBLASError
-
     def __getattr__(self, name: str) -> Any:
+        if name == "CUBLASError":
+            fake_cuda.USED.add("cupy_backends.cuda.libs.cublas.CUBLASError")
+            return CUBLASError
         if name in NUMBERS:
             return NUMBERS[name]
         raise AttributeError(name)

@@ -946,7 +946,7 @@ def install() -> None:
     lib = Module("cupy.lib", real.lib)
     linalg = Module("cupy.linalg", real.linalg)
     fft = Module("cupy.fft", real.fft)
-    fft.config = SimpleNamespace(get_plan_cache=lambda: PLANS)
+    fft.config = Module("cupy.fft.config", real.fft.config, get_plan_cache=lambda: PLANS)
     linalg._decomposition = Module(
         "cupy.linalg._decomposition", SimpleNamespace(), _lu_factor=lu_factor
     )
