@@ -230,6 +230,22 @@ else:
         used = {key[0] for key in launch._kernels}
         assert {"attention", "attention_queries", "attention_keys"} <= used
 
+    @pytest.mark.parametrize("p", [0.0, 0.5])
+    def test_without_gradients_a_kernel_takes_all_queries_at_once(
+        monkeypatch: pytest.MonkeyPatch, p: float
+    ) -> None:
+        functional = import_module("cugrad.nn.functional.attention")
+        monkeypatch.setattr(functional, "BLOCK", 16)  # scores: a block of one query
+        lengths, run = [], attention.Setting.launch
+        monkeypatch.setattr(
+            attention.Setting, "launch",
+            lambda self, *args: (lengths.append(self.q.shape[2]), run(self, *args)),
+        )  # fmt: skip
+        x = cugrad.ones(1, 2, 5, 8, device="cuda")
+        attend = cugrad.nn.functional.scaled_dot_product_attention
+        attend(x, x, x, is_causal=True, dropout_p=p)
+        assert lengths == [5]
+
     @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
     def test_what_it_saves_may_wait_elsewhere(dtype: str) -> None:
         """By tensor cores and without: gradients are the same bits, whoever keeps the tensors."""

@@ -14,7 +14,7 @@ from ...functions import FUNCTIONS
 from ...functions.calls.arguments import of_reals
 from ...functions.creation.factories import zeros
 from ...tensor import Tensor
-from .dot_product_attention import AttentionSettings, dot_product_attention
+from .dot_product_attention import AttentionSettings, by_kernel, dot_product_attention
 from .dropout import dropout
 
 __all__ = ["multi_head_attention_forward", "scaled_dot_product_attention"]
@@ -37,9 +37,9 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """softmax(query @ key.mT * scale + mask) @ value, of shape (..., L, value's last).
 
-    Where no gradient will be asked for the scores are computed for a block of queries at a time,
-    so that memory does not grow with L * S; else backward computes them again, and keeps only the
-    operands.
+    On CUDA no scores are held where a kernel takes the operands. Elsewhere, if no gradient will be
+    asked for, they are computed for a block of queries at a time, so that memory does not grow with
+    L * S; else backward computes them again, and keeps only the operands.
 
     Args:
         query, key, value: (..., L, E), (..., S, E), (..., S, Ev).
@@ -67,9 +67,12 @@ def scaled_dot_product_attention(
         t is not None and t.requires_grad for t in (query, key, value, attn_mask)
     )
     rows = max(1, BLOCK * length // max(1, query.numel() // max(1, query.shape[-1]) * keys))
+    how = AttentionSettings(dropout_p, is_causal, scale, groups)
     if recording or rows >= length:
-        how = AttentionSettings(dropout_p, is_causal, scale, groups)
         return dot_product_attention(query, key, value, attn_mask, how)
+    whole = by_kernel(query, key, value, attn_mask, how)
+    if whole is not None:
+        return whole
     parts = []
     for start in range(0, length, rows):
         count = min(rows, length - start)
@@ -77,8 +80,7 @@ def scaled_dot_product_attention(
         if mask is not None and mask.dim() > 1 and mask.shape[-2] != 1:
             mask = mask.narrow(-2, start, count)
         block = query.narrow(-2, start, count)
-        how = AttentionSettings(dropout_p, is_causal, scale, groups, start)
-        parts.append(dot_product_attention(block, key, value, mask, how))
+        parts.append(dot_product_attention(block, key, value, mask, how._replace(start=start)))
     return cat(parts, -2)
 
 

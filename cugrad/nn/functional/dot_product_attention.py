@@ -17,7 +17,7 @@ from ...ops import random as draw
 from ...tensor import Tensor, make
 from .dropout import check_probability
 
-__all__ = ["AttentionSettings", "dot_product_attention"]
+__all__ = ["AttentionSettings", "by_kernel", "dot_product_attention"]
 
 
 class AttentionSettings(NamedTuple):
@@ -46,13 +46,29 @@ def dot_product_attention(
     bits = None if how.p == 0.0 else _draw(query, key, mask, how)
     tensors = (query, key, value, mask)
     recording = state.grad_enabled and any(t is not None and t.requires_grad for t in tensors)
-    if not (state.levels or running.levels or running.transforms):
+    if not _is_transformed():
         if recording:
             return DotProductAttention.apply(*tensors, bits, how)
         result = _by_kernel(*tensors, bits, how)
         if result is not None:
             return result[0]
     return _forward(query, key, value, mask, bits, how)
+
+
+def by_kernel(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, how: AttentionSettings
+) -> Tensor | None:
+    """The same, of which no gradient will be asked, by a kernel that holds no scores; or None."""
+    check_probability(how.p)
+    if backend_of(query._array).attention is None or _is_transformed():
+        return None
+    bits = None if how.p == 0.0 else _draw(query, key, mask, how)
+    result = _by_kernel(query, key, value, mask, bits, how)
+    return None if result is None else result[0]
+
+
+def _is_transformed() -> bool:
+    return bool(state.levels or running.levels or running.transforms)
 
 
 def _array(x: Tensor | None) -> Any:
