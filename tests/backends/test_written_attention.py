@@ -79,6 +79,7 @@ CASES = [
     Case((1, 4), 5, 66, 64, 64, "float16", p=0.5, groups=4),
     Case((1, 2), 9, 10, 7, 5, "bfloat16", turned=True),  # pieces of one number
     Case((3,), 1, 80, 18, 22, "float16"),
+    Case((2, 1, 3), 5, 7, 8, 8, "bfloat16", turned=True),  # more dims than the kernels know
     # without tensor cores
     Case((1, 2), 18, 35, 12, 12, "float16", causal=True, cores=False),
     Case((1, 2), 9, 33, 70, 70, "bfloat16", mask=("bool", (9, 33)), cores=False),
@@ -161,6 +162,7 @@ if fake_cuda.REAL is None:
 else:
     from cugrad.backends.cupy import written
     from cugrad.backends.cupy.written import launch
+    from cugrad.backends.owners import root_of
 
     attention = import_module("cugrad.backends.cupy.written.attention")
 
@@ -198,8 +200,9 @@ else:
         result, g, grads = by_definition(case, args)
         got, slopes = run(case, args, g)
         agree(got, result, case, "the result")
-        for name, x, y in zip(("query", "key", "value"), slopes, grads):
+        for name, x, y, operand in zip(("query", "key", "value"), slopes, grads, args):
             agree(x, y, case, f"the gradient of {name}")
+            assert x._host.ndim > 4 or x.strides == operand.strides  # these are dense
 
     def test_ways_that_are_disabled_are_not_taken() -> None:
         x = [on_device(np.ones((1, 1, 2, 8), np.float16)) for _ in range(3)]
@@ -245,6 +248,52 @@ else:
         attend = cugrad.nn.functional.scaled_dot_product_attention
         attend(x, x, x, is_causal=True, dropout_p=p)
         assert lengths == [5]
+
+    def packed(x: Any, heads: int, way: str) -> Any:
+        """Queries, keys and values of what one layer has computed."""
+        count, length, width = x.shape
+        if way == "unbind":
+            parts = x.reshape(count, length, 3, heads, width // 3 // heads)
+            return parts.permute(2, 0, 3, 1, 4).unbind(0)
+        parts = x.split(width // 3, 2)
+        return [p.view(count, length, heads, -1).transpose(1, 2) for p in parts]
+
+    @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+    @pytest.mark.parametrize("way", ["unbind", "split"])
+    def test_gradients_of_a_layers_heads_are_written_where_the_layer_has_them(
+        way: str, dtype: str
+    ) -> None:
+        """Those of queries, keys and values are no more copied than these and the result are."""
+        values = np.random.default_rng(0).standard_normal((2, 5, 48))
+        both, owners, layer = [], [], []
+        for device in ("cpu", "cuda"):
+            x = cugrad.tensor(values, device=device, dtype=getattr(cugrad, dtype))
+            x = x.requires_grad_().view_as(x)
+            x.register_hook(layer.append)
+            parts = packed(x, 2, way)
+            for part in parts:
+                part.register_hook(lambda g: owners.append(root_of(g._array)))
+            y = cugrad.nn.functional.scaled_dot_product_attention(*parts).transpose(1, 2)
+            assert device == "cpu" or y.is_contiguous()
+            y.reshape(2, 5, 16).backward(y.detach().reshape(2, 5, 16))
+            both.append(layer[-1].float().cpu().numpy())
+        assert layer[-1].is_contiguous()
+        assert all(root_of(layer[-1]._array) is owner for owner in owners[3:])
+        np.testing.assert_allclose(*both, rtol=2e-2, atol=2e-2)
+
+    @pytest.mark.parametrize("missing", [0, 1])
+    def test_pieces_that_lie_elsewhere_are_put_together(missing: int) -> None:
+        """What is no whole is copied: pieces in another order, or not all there."""
+        x = cugrad.arange(24.0, device="cuda").reshape(3, 2, 4).requires_grad_()
+        g = cugrad.arange(24.0, device="cuda").reshape(3, 2, 4)
+        for pieces, slopes in ((x.unbind(0), g.unbind(0)), (x.split([1, 1, 1]), g.split(1))):
+            for order in ((0, 1, 2), (2, 1, 0), (0, 0, 0), (0, 2, 1)):
+                these = [slopes[k] for k in order][missing:]
+                (got,) = cugrad.autograd.grad(pieces[missing:], x, these)
+                expected = np.zeros((3, 2, 4))
+                for k in range(missing, 3):
+                    expected[k] = g.cpu().numpy()[order[k]]
+                np.testing.assert_array_equal(got.cpu().numpy(), expected)
 
     @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
     def test_what_it_saves_may_wait_elsewhere(dtype: str) -> None:

@@ -50,7 +50,10 @@ class OpPlan:
             return  # it is for half precision, whose nodes have no such plan
         scope = {"others": self.vjp, "fused": fused, "kind": backend.array_types[0],
                  "arrays": saving.arrays, "__name__": __name__}  # fmt: skip
-        exec(compiled(self.text_of_fused(backend.least)), scope)
+        text = self.text_of_fused(backend.least)
+        if len(self.op.differentiable) > 1:
+            text = text.replace(OF_ONE, OF_SEVERAL)
+        exec(compiled(text), scope)
         self.vjp = scope["vjp"]
 
     def text_of_fused(self, least: int) -> str:
@@ -127,15 +130,16 @@ def _adapt(m: Any, g: Any, shape: tuple[int, ...], dtype: Any) -> Any:
 # The backward of a node by a backend that has the gradients of its row at once. They come in the
 # shapes and dtypes of inputs, or not at all. What hooks have packed they unpack once: the formulas
 # are given what has been read.
-FUSED = """\
-def vjp(node, g{argument}):
-    if type(g) is kind{enough}:
-        {unpack}
-        {check}
-        grads = fused(g, {saved}, node.meta)
+OF_ONE, OF_SEVERAL = "type(g) is kind", "type(g) in (list, tuple)"  # outputs
+FUSED = f"""\
+def vjp(node, g{{argument}}):
+    if {OF_ONE}{{enough}}:
+        {{unpack}}
+        {{check}}
+        grads = fused(g, {{saved}}, node.meta)
         if grads is not None:
             return grads
-    return others(node, g{passed})
+    return others(node, g{{passed}})
 """
 ARGUMENT = ", saved=None"
 READ_ONCE = """\

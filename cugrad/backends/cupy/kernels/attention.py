@@ -15,7 +15,7 @@ __all__ = ["ATTENTION", "KERNELS", "NAMES", "SOURCE"]
 
 ATTENTION = r"""
 struct Attention {  // steps from batch to batch, head to head, row to row, in elements
-    i64 q[3], k[3], v[3], o[3], g[3], mask[4];
+    i64 q[3], k[3], v[3], o[3], g[3], mask[4], dq[3], dk[3], dv[3];
     int heads, groups, length, keys, width, value_width, causal, start, dropped, tiles;
     A scale, kept;
 };
@@ -223,14 +223,14 @@ extern "C" __global__ void __launch_bounds__(256) attention_queries(
         __syncthreads();
         add_rows<BQ, BK>(out, weights, tile, ty, tx);
     }
-    dq += plane * a.length * a.width;
+    dq += b * a.dq[0] + h * a.dq[1];
 #pragma unroll
     for (int i = 0; i < RQ; ++i) {
         const int query = first + ty * RQ + i;
 #pragma unroll
         for (int j = 0; j < RD; ++j)
             if (query < a.length && tx + 16 * j < a.width)
-                dq[(i64)query * a.width + tx + 16 * j] = (T)out[i][j];
+                dq[query * a.dq[2] + tx + 16 * j] = (T)out[i][j];
     }
 }
 """,
@@ -282,8 +282,8 @@ extern "C" __global__ void __launch_bounds__(256) attention_keys(
             add_rows<BK, BQ>(out, bends, queries, ty, tx);
         }
     }
-    dk += own * a.keys * a.width;
-    dv += own * a.keys * a.value_width;
+    dk += b * a.dk[0] + shared * a.dk[1];
+    dv += b * a.dv[0] + shared * a.dv[1];
 #pragma unroll
     for (int i = 0; i < RK; ++i) {
         const int key = first + ty * RK + i;
@@ -291,8 +291,8 @@ extern "C" __global__ void __launch_bounds__(256) attention_keys(
 #pragma unroll
         for (int j = 0; j < RD; ++j) {
             const int d = tx + 16 * j;
-            if (d < a.width) dk[(i64)key * a.width + d] = (T)out[i][j];
-            if (d < a.value_width) dv[(i64)key * a.value_width + d] = (T)turned[i][j];
+            if (d < a.width) dk[key * a.dk[2] + d] = (T)out[i][j];
+            if (d < a.value_width) dv[key * a.dv[2] + d] = (T)turned[i][j];
         }
     }
 }

@@ -311,11 +311,11 @@ extern "C" __global__ void __launch_bounds__(128) tensor_attention_queries(
             }
         add_rows<TILE>(out, s, tiles[0]);
     }
-    dq += plane * a.length * a.width;
+    dq += b * a.dq[0] + h * a.dq[1];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
         const int query = own_query + i * 8;
-        if (query < a.length) save_row(dq + (i64)query * a.width, out, i, a.scale, a.width);
+        if (query < a.length) save_row(dq + query * a.dq[2], out, i, a.scale, a.width);
     }
 }
 """,
@@ -330,7 +330,7 @@ extern "C" __global__ void __launch_bounds__(128) tensor_attention_keys(
     const int warp = threadIdx.x / 32, t = threadIdx.x % 4, count = a.heads / a.groups;
     const int blocks = (a.keys + OWN - 1) / OWN, first = (int)(blockIdx.x % blocks) * OWN;
     const int own_key = first + warp * 16 + threadIdx.x % 32 / 4;
-    const i64 both = blockIdx.x / blocks, b = both / count, shared = both % count;
+    const int both = blockIdx.x / blocks, b = both / count, shared = both % count;
     unsigned own[CHUNKS][4];
     fetch<OWN>(tiles[0], k + b * a.k[0] + shared * a.k[1], a.k[2], first, a.keys, a.width);
     fetch<OWN>(values, v + b * a.v[0] + shared * a.v[1], a.v[2], first, a.keys, a.value_width);
@@ -376,14 +376,14 @@ extern "C" __global__ void __launch_bounds__(128) tensor_attention_keys(
             add_rows<TILE>(out, u, tiles[0]);
         }
     }
-    dk += both * a.keys * a.width;
-    dv += both * a.keys * a.value_width;
+    dk += b * a.dk[0] + shared * a.dk[1];
+    dv += b * a.dv[0] + shared * a.dv[1];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
         const int key = own_key + i * 8;
         if (key >= a.keys) continue;
-        save_row(dk + (i64)key * a.width, out, i, a.scale, a.width);
-        save_row(dv + (i64)key * a.value_width, turned, i, 1, a.value_width);
+        save_row(dk + key * a.dk[2], out, i, a.scale, a.width);
+        save_row(dv + key * a.dv[2], turned, i, 1, a.value_width);
     }
 }
 """,

@@ -11,6 +11,7 @@ functions. The row says what is computed, and is compared with the kernel in
 from . import (
     cells,
     convolution,
+    neighbours,
     norms,
     ordering,
     placed,
@@ -29,6 +30,7 @@ __all__ = [
     "cells",
     "convolution",
     "forward_of",
+    "neighbours",
     "norms",
     "ordering",
     "placed",

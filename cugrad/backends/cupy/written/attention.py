@@ -8,6 +8,7 @@ computed.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from functools import cache
 from math import prod
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from ...wanted import wanted
 from ..kernels import attention as plain
 from ..kernels import tensor_cores
 from .launch import BLOCK, FLOATS, LIMIT, accumulator, blocks, dense, kernel, name_of
+from .neighbours import gradients_for
 
 __all__ = ["attention", "attention_backward"]
 
@@ -89,10 +91,11 @@ class Setting(NamedTuple):
         lying = cupy.broadcast_to(self.mask, (*self.q.shape[:3], self.k.shape[2]))
         return tuple([s // self.mask.itemsize for s in lying.strides])
 
-    def packed(self, name: str, o: Heads, g: Heads) -> bytes:
-        """The struct that kernels get."""
+    def packed(self, name: str, others: Sequence[Heads]) -> bytes:
+        """The struct that kernels get; `others` are the result and, backward, four gradients."""
         how = self.how
-        steps = [s for x in (self.q, self.k, self.v, o, g) for s in x.steps[:3]]
+        steps = [[s for x in some for s in x.steps[:3]]
+                 for some in ((self.q, self.k, self.v, *others[:2]), others[2:])]  # fmt: skip
         numbers = [
             self.q.shape[1], how.groups, self.q.shape[2], self.k.shape[2], self.q.shape[3],
             self.v.shape[3], int(how.causal), how.start, int(self.bits is not None),
@@ -100,17 +103,17 @@ class Setting(NamedTuple):
         ]  # fmt: skip
         kept = 1 / (1 - how.p) if how.p < 1 else 0.0
         letter = "d" if name_of(self.q.array.dtype) == "float64" else "f"
-        return struct.pack(f"19q10i2{letter}0q", *steps, *self.mask_steps(), *numbers, how.scale,
-                           kept)  # fmt: skip
+        return struct.pack(f"28q10i2{letter}0q", *steps[0], *self.mask_steps(), *steps[1],
+                           *numbers, how.scale, kept)  # fmt: skip
 
-    def launch(self, name: str, count: int, arrays: list[Array], o: Heads, g: Heads) -> None:
+    def launch(self, name: str, count: int, arrays: list[Array], others: Sequence[Heads]) -> None:
         """Starts a kernel for so many planes of as many rows as the operand that it walks along."""
         rows = self.k.shape[2] if name == "attention_keys" else self.q.shape[2]
         grid = (count * blocks(rows, self.owned(name)),)
-        run = self.kernel(name, o, g)
-        run(grid, (CORES if self.on_cores else BLOCK,), (*arrays, self.packed(name, o, g)))
+        run = self.kernel(name, others)
+        run(grid, (CORES if self.on_cores else BLOCK,), (*arrays, self.packed(name, others)))
 
-    def kernel(self, name: str, o: Heads, g: Heads) -> Any:
+    def kernel(self, name: str, others: Sequence[Heads]) -> Any:
         dtype = name_of(self.q.array.dtype)
         mask = None if self.mask is None else name_of(self.mask.dtype)
         if not self.on_cores:
@@ -119,13 +122,13 @@ class Setting(NamedTuple):
                           BK=keys, MASK=self.mask_kind)  # fmt: skip
         tile, name = TILES[name][self.width > 64], f"tensor_{name}"
         return kernel(
-            tensor_cores.KERNELS[name], name, dtype, mask, self.pack(o, g), D=self.width,
+            tensor_cores.KERNELS[name], name, dtype, mask, self.pack(others), D=self.width,
             TILE=tile, MASK=self.mask_kind, DROPPED=int(self.bits is not None),
             BFLOAT=int(dtype == "bfloat16"),
         )  # fmt: skip
 
-    def pack(self, *others: Heads) -> int:
-        """How many neighbours of all operands are read at a time."""
+    def pack(self, others: Sequence[Heads]) -> int:
+        """How many neighbours of all operands are read, and written, at a time."""
         pack = 8
         for x in (self.q, self.k, self.v, *others):
             sizes = (x.array.data.ptr // 2, x.shape[3], *x.steps[:3])
@@ -203,7 +206,7 @@ def attention(
     result = block.transpose(0, 2, 1, 3)
     logs = ndarray((batch, heads, length), accumulator(query.dtype))
     o = _heads(result)
-    setting.launch("attention", batch * heads, [*setting.operands(), block, logs], o, o)
+    setting.launch("attention", batch * heads, [*setting.operands(), block, logs], [o] * 5)
     return result.reshape(*query.shape[:-1], width), logs
 
 
@@ -211,22 +214,27 @@ def attention_backward(
     g: Array, query: Array, key: Array, value: Array, mask: Array | None, bits: Array | None,
     result: Array, logs: Array, how: Any,
 ) -> tuple[Array, Array, Array] | None:  # fmt: skip
-    """The gradients of query, key and value."""
+    """The gradients of query, key and value, which lie as these do: see `neighbours.py`."""
     setting = _setting(query, key, value, mask, bits, how)
     if setting is None or g.dtype != query.dtype or type(g) is not ndarray:
         return None
     o, slopes = _heads(result), _heads(g)
     batch, heads, _, _ = setting.q.shape
-    dq, dk, dv = (ndarray(x.shape, x.dtype) for x in (query, key, value))
+    operands = [query, key, value]
+    if query.ndim > 4:  # the kernels take all before the heads as one dim
+        dq, dk, dv = (ndarray(x.shape, x.dtype) for x in operands)
+    else:
+        dq, dk, dv = gradients_for(operands)
+    others = [o, slopes, *[_heads(x) for x in (dq, dk, dv)]]
     deltas = ndarray(logs.shape, logs.dtype)
     q, k, v, masks, packed_bits = setting.operands()
     logs = dense(logs)
     setting.launch(
         "attention_queries", batch * heads,
-        [slopes.array, q, k, v, masks, packed_bits, o.array, logs, dq, deltas], o, slopes,
+        [slopes.array, q, k, v, masks, packed_bits, o.array, logs, dq, deltas], others,
     )  # fmt: skip
     setting.launch(
         "attention_keys", batch * heads // how.groups,
-        [slopes.array, q, k, v, masks, packed_bits, logs, deltas, dk, dv], o, slopes,
+        [slopes.array, q, k, v, masks, packed_bits, logs, deltas, dk, dv], others,
     )  # fmt: skip
     return dq, dk, dv

@@ -33,7 +33,7 @@ HEAD = re.compile(
 )
 LETTERS = {  # of what is no pointer, as struct packs it: numbers, and the bytes of structs
     "i64": "q", "int": "i", "Window": "72s",
-    "Attention": {"f": "0q200s", "d": "0q208s"},
+    "Attention": {"f": "0q272s", "d": "0q280s"},
 }  # fmt: skip
 
 
