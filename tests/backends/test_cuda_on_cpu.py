@@ -184,6 +184,18 @@ extern "C" __global__ void loaded_product(const __half* a, const __half* b, floa
     for (int i = 0; i < 4; i++) d[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2] = sum[i];
 }
 
+extern "C" __global__ void copied_later(const float* x, float* before, float* after)
+{
+    __shared__ float4 s[64];
+    const int t = threadIdx.x;
+    s[t] = make_float4(-1, -1, -1, -1);
+    copy_later<16>(s + t, x + 4 * t, t < 40);  // others get 0
+    before[t] = s[t].x;
+    await_copies();
+    __syncthreads();
+    for (int i = 0; i < 4; i++) after[4 * t + i] = ((float*)s)[(4 * t + i) ^ 128];
+}
+
 struct Pair { const float* from; float* to; };
 extern "C" __global__ void copy_of(Pair p, int n)
 { if (threadIdx.x < n) p.to[threadIdx.x] = p.from[threadIdx.x]; }
@@ -246,6 +258,15 @@ WRONG = {
         "race in shared memory", "__shared__ uint4 s[64]; unsigned r[4];\n"
         "s[t] = uint4{};  // here\n"
         "load_matrices(r, s + (63 - t));  // here\n x[t] = r[0];"),
+    "a_copy_without_a_barrier": (
+        "race in shared memory", "__shared__ float s[64]; s[t] = 0; __syncthreads();\n"
+        "copy_later<4>(s + t, x + t, true);  // here\n"
+        "await_copies();  // here\n x[t] = s[63 - t];  // here"),
+    "a_copy_over_what_others_read": (
+        "race in shared memory", "__shared__ float s[64]; s[t] = x[t]; __syncthreads();\n"
+        "float v = s[63 - t];  // here\n copy_later<4>(s + t, x + t, true);  // here\n"
+        "await_copies();  // here\n x[t] = v;"),
+    "a_copy_to_global_memory": ("not to shared", "\n copy_later<4>(x + t, x, true);  // here"),
     "an_overflow": ("mul_overflow", "\n x[t] = n * 40000000;  // here"),
     "a_wide_shift": ("shift_out_of_bounds", "\n x[t] = n << n;  // here"),
 }  # fmt: skip
@@ -330,6 +351,15 @@ def test_products_of_tensor_cores(right: Program, seed: int) -> None:
     expected = a.astype("f4") @ b.astype("f4")
     np.testing.assert_allclose(d, before + expected, atol=1e-5)
     np.testing.assert_allclose(loaded, expected, atol=1e-5)
+
+
+def test_copies_that_go_on_beside_a_thread(right: Program) -> None:
+    """They are there when the thread has waited, and not before."""
+    x, before, after = random(160), np.zeros(64, np.float32), np.zeros(256, np.float32)
+    kernel(right, "copied_later")((1,), (64,), (x, before, after))
+    np.testing.assert_array_equal(before, -1)
+    np.testing.assert_array_equal(after.reshape(2, 128)[::-1].ravel()[:160], x)
+    np.testing.assert_array_equal(after.reshape(2, 128)[::-1].ravel()[160:], 0)
 
 
 def test_atomics_votes_tiles_and_locks(right: Program) -> None:

@@ -17,7 +17,7 @@ pytest.importorskip("cupy", reason="CuPy is not installed")
 ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
 
 import cugrad  # noqa: E402
-from cugrad.backends.cupy.kernels import code, tensor_cores  # noqa: E402
+from cugrad.backends.cupy.kernels import code, tensor_cores, tensor_gradients  # noqa: E402
 from cugrad.memory import offload  # noqa: E402
 from cugrad.nn.functional import dot_product_attention as definition  # noqa: E402
 from tests.backends import cuda_toolchain as toolchain  # noqa: E402
@@ -52,6 +52,7 @@ class Case(NamedTuple):
     mask: tuple[str, tuple[int, ...]] | None = None
     turned: bool = False
     cores: bool = True  # whether the device has tensor cores
+    scale: float | None = None
 
 
 CASES = [
@@ -69,7 +70,7 @@ CASES = [
     Case((2, 2), 18, 20, 12, 12, "bfloat16", causal=True),
     Case((1, 2), 34, 35, 40, 12, "float64", mask=("float", (34, 35)), p=0.2),
     Case((), 1, 1, 1, 1),
-    # on tensor cores: blocks of 64, tiles of 32 or 64
+    # on tensor cores: blocks of 64 or 128, tiles of 16 to 64
     Case((1, 2), 65, 129, 64, 64, "bfloat16", turned=True),
     Case((1, 1), 70, 70, 32, 32, "float16", causal=True),
     Case((1, 2), 20, 70, 80, 80, "bfloat16", causal=True, start=50, groups=2),
@@ -80,6 +81,9 @@ CASES = [
     Case((1, 2), 9, 10, 7, 5, "bfloat16", turned=True),  # pieces of one number
     Case((3,), 1, 80, 18, 22, "float16"),
     Case((2, 1, 3), 5, 7, 8, 8, "bfloat16", turned=True),  # more dims than the kernels know
+    Case((1, 2), 130, 129, 64, 64, "bfloat16", causal=True),
+    Case((1, 1), 40, 70, 16, 16, "float16", scale=-0.7),  # the largest product is the least score
+    Case((2, 2), 9, 70, 16, 16, "bfloat16", causal=True, start=61, scale=0.0, groups=2),
     # without tensor cores
     Case((1, 2), 18, 35, 12, 12, "float16", causal=True, cores=False),
     Case((1, 2), 9, 33, 70, 70, "bfloat16", mask=("bool", (9, 33)), cores=False),
@@ -108,7 +112,7 @@ def operands(case: Case) -> list[Any]:
 
 
 def setting(case: Case) -> definition.AttentionSettings:
-    scale = case.width**-0.5
+    scale = case.width**-0.5 if case.scale is None else case.scale
     return definition.AttentionSettings(case.p, case.causal, scale, case.groups, case.start)
 
 
@@ -150,11 +154,16 @@ if fake_cuda.REAL is None:
     @pytest.mark.parametrize("arch", ["80", "90"])
     def test_what_takes_most_registers_on_tensor_cores_spills_none(arch: str) -> None:
         toolchain.nvrtc()
-        settings = {"D": 128, "TILE": 32, "MASK": 2, "DROPPED": 1, "BFLOAT": 1}
-        sources = [
-            code(text, "bfloat16", "float32", 8, **settings)
-            for text in tensor_cores.KERNELS.values()
-        ]
+        sources = []
+        for width, dropped in ((128, 1), (64, 0)):
+            for name, text in (tensor_cores.KERNELS | tensor_gradients.KERNELS).items():
+                tile = 32 if width == 128 else 64
+                tile = tile // 2 if name == "tensor_attention_keys" else tile
+                warps = 8 if (width, name) == (64, "tensor_attention") else 4
+                settings = {"TILE": tile, "WARPS": warps, "BANDS": 1, "BFLOAT": 1}
+                settings |= {"OTHERS": int(name != "tensor_attention"), "MASK": 2 * dropped}
+                settings["DROPPED"] = dropped
+                sources.append(code(text, "bfloat16", "float32", 8, D=width, **settings))
         for needs in toolchain.compile_together(sources, arch):
             assert needs.registers <= 255 and needs.frame == 0, needs
 

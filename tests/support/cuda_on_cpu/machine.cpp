@@ -19,8 +19,10 @@ uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
 
 enum State { READY, AT_BARRIER, IN_WARP, DONE };
+struct Copy { char* to; const char* from; size_t size; bool is_there; };
 struct Fibre {
     ucontext_t start;
+    std::vector<Copy> copies;  // that go on beside it
     jmp_buf at;
     bool started;
     State state;
@@ -225,6 +227,22 @@ extern "C" void on_cpu_access(const void* p, size_t n, int how, void* pc)
     }
     if (!inside(module, a, n)) outside(a, n, how, line);  // the module's: __constant__, threadIdx
 }
+extern "C" void on_cpu_copy(void* to, const void* from, size_t n, int is_there, void* pc)
+{
+    on_cpu_access(to, n, WRITES, pc);
+    if (is_there) on_cpu_access(from, n, READS, pc);
+    fibres[current].copies.push_back({(char*)to, (const char*)from, n, is_there != 0});
+}
+extern "C" void on_cpu_await_copies(void* pc)
+{
+    auto copies = std::move(fibres[current].copies);
+    fibres[current].copies.clear();
+    for (const Copy& c : copies) {
+        on_cpu_access(c.to, c.size, WRITES, pc);
+        if (c.is_there) memcpy(c.to, c.from, c.size);
+        else memset(c.to, 0, c.size);
+    }
+}
 
 // What the compiler calls under -fsanitize=thread, and under -fsanitize=undefined
 extern "C" {
@@ -364,6 +382,7 @@ static void run_block()
     memset(dynamic.low, 0xFF, dynamic.size);
     memset(end, 0xFF, fixed.low + fixed.size - end);
     first_epoch = ++epoch, exited = votes = 0, spent = 0;
+    for (Fibre& f : fibres) f.copies.clear();
     known.clear();
     fenced.assign(threads, false);
     in_turns ? run_in_turns() : run_one_by_one();

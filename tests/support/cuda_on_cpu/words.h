@@ -62,6 +62,8 @@ int on_cpu_lane();
 int on_cpu_is_shared(const void* p);
 unsigned on_cpu_active();
 void on_cpu_fence();
+void on_cpu_copy(void* to, const void* from, size_t n, int is_there, void* pc);
+void on_cpu_await_copies(void* pc);
 void* on_cpu_dynamic();  // memory of `extern __shared__ T name[]`
 }
 #undef assert
@@ -301,6 +303,18 @@ ON_CPU_CALL void load_turned(unsigned (&to)[4], const void* row, ON_CPU_LINE)
 {
     on_cpu_matrices(to, row, true, line, __builtin_return_address(0));
 }
+
+// Copies that go on beside the thread (cp.async): they are made when the thread waits for them, which
+// is the latest moment. What they write counts as written from the call on.
+
+template <int BYTES>
+ON_CPU_CALL void copy_later(void* to, const void* from, bool is_there, ON_CPU_LINE)
+{
+    static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "cp.async copies 4, 8 or 16 bytes");
+    if (!on_cpu_is_shared(to)) on_cpu_fail("cp.async at line %d: not to shared memory", line);
+    on_cpu_copy(to, from, BYTES, is_there, __builtin_return_address(0));
+}
+ON_CPU_CALL void await_copies() { on_cpu_await_copies(__builtin_return_address(0)); }
 
 // The door for Python: a kernel by its own signature, which is told as text ---------------------------
 

@@ -1,11 +1,13 @@
-"""Attention in half precision on tensor cores, and what the lanes of a warp hold for them.
+"""Attention in half precision on tensor cores, and what the lanes of a warp hold for them; its
+gradients are in `tensor_gradients.py`.
 
-A block of 4 warps owns 64 queries, or 64 keys, and walks over the others, TILE at a time; D is the
-width of a head, rounded up to 16. A warp has 16 of the 64: their scores, the exponentials of these
-and what is summed stay in registers, since the result of one product is laid out as the first
-operand of the next (FlashAttention-2, Dao, 2023, https://arxiv.org/abs/2307.08691). Sums are of
-float32. Rows in shared memory have 8 numbers to spare, so that the eight rows of a small matrix lie
-in different banks.
+A block of WARPS warps owns queries, or keys, and walks over the others, TILE at a time; D is the
+width of a head, rounded up to 16. A warp has BANDS bands of 16 of its block's rows: their scores,
+the exponentials of these and what is summed stay in registers, since the result of one product is
+laid out as the first operand of the next (FlashAttention-2, Dao, 2023,
+https://arxiv.org/abs/2307.08691). Sums are of float32. While a block computes with two tiles the
+next two are on their way to shared memory, where this has room for both. Rows there have 8 numbers
+to spare, so that the eight rows of a small matrix lie in different banks.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 from . import PART, code
 from .attention import ATTENTION
 
-__all__ = ["KERNELS", "LEAST", "NAMES", "SOURCE", "TENSOR_CORES"]
+__all__ = ["HEAD", "KERNELS", "LEAST", "NAMES", "SOURCE", "TENSOR_CORES"]
 
 LEAST = "80"  # the first architecture that has these instructions
 
@@ -59,92 +61,155 @@ __device__ __forceinline__ void load_turned(unsigned (&to)[4], const void* row)
 {
     LDMATRIX(".trans");
 }
+// Copies BYTES to shared memory, or writes zeros there; it is done when `await_copies` returns.
+template <int BYTES> __device__ __forceinline__ void copy_later(
+    void* to, const void* from, bool is_there)
+{
+#define CP_ASYNC(kind)                                                                     \
+    asm volatile("cp.async." kind ".shared.global [%0], [%1], %2, %3;"                     \
+                 :: "r"((unsigned)__cvta_generic_to_shared(to)),                           \
+                    "l"(__cvta_generic_to_global(from)), "n"(BYTES),                       \
+                    "r"(is_there ? BYTES : 0) : "memory")
+    if constexpr (BYTES == 16) CP_ASYNC("cg");
+    else CP_ASYNC("ca");
+}
+__device__ __forceinline__ void await_copies()
+{
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
 #endif
 """
 
 _TILES = r"""
-constexpr int OWN = 64, ROW = D + 8, CHUNKS = D / 16;
-constexpr float LOG2E = 1.4426950408889634f;  // exponentials are of 2: one instruction
+constexpr int THREADS = WARPS * 32, OWN = WARPS * BANDS * 16, ROW = D + 8, CHUNKS = D / 16;
+constexpr int PAIR = 2 * TILE * ROW;  // numbers of two tiles
+constexpr int STAGES = (2 * PAIR + OTHERS * OWN * ROW) * 2 + TILE * 16 <= 48 * 1024 ? 2 : 1;
+constexpr bool HELD = OTHERS && BANDS * D <= 64;  // both of its own operands are in registers
+constexpr int BLOCKS = BANDS * D <= 64 && MASK + DROPPED == 0 ? 16 / WARPS : 1;  // at once, forward
+constexpr float LOG2E = 1.4426950408889634f, LN2 = 0.6931471805599453f;
+constexpr bool ROOM = OWN <= 2 * TILE;  // for a block's own rows in two tiles
+static_assert(2 * TILE <= THREADS && (ROOM || OTHERS), "what a block fetches at a time");
 
-// N rows from memory to shared memory, 0 where there are none.
+// N rows of memory to shared memory, of `count` that there are; 0 where there are none. It may be
+// done later only.
 template <int N> __device__ __forceinline__ void fetch(
-    uint4* shared, const T* from, i64 step, int first, int count, int width)
+    T* to, const T* from, i64 step, int count, int width)
 {
-    constexpr int PIECES = D / PACK;
-    T* const to = (T*)shared;
-    for (int e = threadIdx.x; e < N * PIECES; e += 128) {
-        const int r = e / PIECES, d = e % PIECES * PACK;
-        Pack<T, PACK> piece = {};
-        if (first + r < count && d < width) piece = load(from + (first + r) * step + d);
-        save(to + r * ROW + d, piece);
+    constexpr int PIECES = D / PACK, ALL = N * PIECES;
+#pragma unroll
+    for (int k = 0; k < (ALL + THREADS - 1) / THREADS; ++k) {
+        int r = (threadIdx.x + k * THREADS) / PIECES, d = (threadIdx.x + k * THREADS) % PIECES;
+        if constexpr (THREADS % PIECES == 0)
+            r = threadIdx.x / PIECES + k * (THREADS / PIECES), d = threadIdx.x % PIECES;
+        d *= PACK;
+        if (ALL % THREADS && r >= N) continue;
+        const bool is_there = r < count && d < width;
+        const T* const place = is_there ? from + r * step + d : from;
+        if constexpr (PACK == 1) to[r * ROW + d] = is_there ? *place : T(0.0f);
+        else copy_later<PACK * 2>(to + r * ROW + d, place, is_there);
     }
 }
 
-// The 16 rows of a warp, among those in shared memory, as first operands: of one chunk of 16
+// The 16 rows of a warp's band, among those in shared memory, as first operands: of one chunk of 16
 // columns, and of all.
-__device__ __forceinline__ void hold_chunk(unsigned (&a)[4], const uint4* shared, int chunk)
+__device__ __forceinline__ void hold_chunk(unsigned (&a)[4], const T* shared, int band, int chunk)
 {
-    const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane % 16;
-    load_matrices(a, (const T*)shared + row * ROW + chunk * 16 + lane / 16 * 8);
+    const int lane = threadIdx.x % 32, row = (threadIdx.x / 32 * BANDS + band) * 16 + lane % 16;
+    load_matrices(a, shared + row * ROW + chunk * 16 + lane / 16 * 8);
 }
-__device__ __forceinline__ void hold(unsigned (&own)[CHUNKS][4], const uint4* shared)
+__device__ __forceinline__ void hold(unsigned (&own)[BANDS][CHUNKS][4], const T* shared)
 {
 #pragma unroll
-    for (int c = 0; c < CHUNKS; ++c) hold_chunk(own[c], shared, c);
+    for (int m = 0; m < BANDS; ++m)
+#pragma unroll
+        for (int c = 0; c < CHUNKS; ++c) hold_chunk(own[m][c], shared, m, c);
 }
 
-// s += a · rowsᵀ of one chunk of columns, for N rows in shared memory.
-template <int N> __device__ __forceinline__ void multiply_chunk(
-    float (&s)[N / 8][4], const unsigned (&a)[4], const uint4* shared, int chunk)
+// s += own · rowsᵀ for the TILE rows in shared memory. Those of its own are in registers, or, where
+// KEPT is false, in shared memory, too.
+template <bool KEPT> __device__ __forceinline__ void multiply(
+    float (&s)[BANDS][TILE / 8][4], const unsigned (&own)[BANDS][CHUNKS][4], const T* own_shared,
+    const T* shared)
 {
     const int lane = threadIdx.x % 32, row = lane / 16 * 8 + lane % 8;
-    const T* const rows = (const T*)shared + row * ROW + chunk * 16 + lane / 8 % 2 * 8;
-#pragma unroll
-    for (int j = 0; j < N / 16; ++j) {
-        unsigned b[4];
-        load_matrices(b, rows + j * 16 * ROW);
-        add_product<T>(s[2 * j], a, b[0], b[1]);
-        add_product<T>(s[2 * j + 1], a, b[2], b[3]);
-    }
-}
-template <int N> __device__ __forceinline__ void multiply(
-    float (&s)[N / 8][4], const unsigned (&own)[CHUNKS][4], const uint4* shared)
-{
-#pragma unroll
-    for (int c = 0; c < CHUNKS; ++c) multiply_chunk<N>(s, own[c], shared, c);
-}
-template <int N> __device__ __forceinline__ void multiply_shared(  // its own are shared, too
-    float (&s)[N / 8][4], const uint4* own, const uint4* shared)
-{
+    const T* const rows = shared + row * ROW + lane / 8 % 2 * 8;
 #pragma unroll
     for (int c = 0; c < CHUNKS; ++c) {
-        unsigned a[4];
-        hold_chunk(a, own, c);
-        multiply_chunk<N>(s, a, shared, c);
+        unsigned a[BANDS][4];
+#pragma unroll
+        for (int m = 0; m < BANDS; ++m) {
+            if constexpr (!KEPT) hold_chunk(a[m], own_shared, m, c);
+            else
+#pragma unroll
+                for (int r = 0; r < 4; ++r) a[m][r] = own[m][c][r];
+        }
+#pragma unroll
+        for (int j = 0; j < TILE / 16; ++j) {
+            unsigned b[4];
+            load_matrices(b, rows + j * 16 * ROW + c * 16);
+#pragma unroll
+            for (int m = 0; m < BANDS; ++m) {
+                add_product<T>(s[m][2 * j], a[m], b[0], b[1]);
+                add_product<T>(s[m][2 * j + 1], a[m], b[2], b[3]);
+            }
+        }
     }
 }
 
-// out += weights · rows, for N rows in shared memory: weights are rounded to half precision.
-template <int N> __device__ __forceinline__ void add_rows(
-    float (&out)[D / 8][4], const float (&weights)[N / 8][4], const uint4* shared)
+// out += weights · rows, for the TILE rows in shared memory: weights are rounded to half precision.
+__device__ __forceinline__ void add_rows(
+    float (&out)[BANDS][D / 8][4], const float (&weights)[BANDS][TILE / 8][4], const T* shared)
 {
     const int lane = threadIdx.x % 32;
-    const T* const rows = (const T*)shared + lane % 16 * ROW + lane / 16 * 8;
+    const T* const rows = shared + lane % 16 * ROW + lane / 16 * 8;
 #pragma unroll
-    for (int c = 0; c < N / 16; ++c) {
-        const unsigned a[4] = {
-            pair_of<T>(weights[2 * c][0], weights[2 * c][1]),
-            pair_of<T>(weights[2 * c][2], weights[2 * c][3]),
-            pair_of<T>(weights[2 * c + 1][0], weights[2 * c + 1][1]),
-            pair_of<T>(weights[2 * c + 1][2], weights[2 * c + 1][3])};
+    for (int c = 0; c < TILE / 16; ++c) {
+        unsigned a[BANDS][4];
+#pragma unroll
+        for (int m = 0; m < BANDS; ++m)
+#pragma unroll
+            for (int r = 0; r < 4; ++r) {
+                const float(&pair)[4] = weights[m][2 * c + r / 2];
+                a[m][r] = pair_of<T>(pair[r % 2 * 2], pair[r % 2 * 2 + 1]);
+            }
 #pragma unroll
         for (int j = 0; j < CHUNKS; ++j) {
             unsigned b[4];
             load_turned(b, rows + c * 16 * ROW + j * 16);
-            add_product<T>(out[2 * j], a, b[0], b[1]);
-            add_product<T>(out[2 * j + 1], a, b[2], b[3]);
+#pragma unroll
+            for (int m = 0; m < BANDS; ++m) {
+                add_product<T>(out[m][2 * j], a[m], b[0], b[1]);
+                add_product<T>(out[m][2 * j + 1], a[m], b[2], b[3]);
+            }
         }
     }
+}
+
+// How many keys a query sees, masks aside.
+__device__ __forceinline__ int limit_of(const Attention& a, int query)
+{
+    if (query >= a.length) return 0;
+    const int limit = a.causal ? query + a.start + 1 : a.keys;
+    return limit < a.keys ? limit : a.keys;
+}
+// A score in units of log 2, as the exponentials of 2 want it; -infinity where the query does not
+// see the key.
+__device__ __forceinline__ float seen_of(
+    const Attention& a, const W* mask, float score, int query, int key, bool is_seen)
+{
+    if constexpr (MASK == 0) return is_seen ? score : -infinite();
+    if (!is_seen) return -infinite();
+    const W m = mask[query * a.mask[2] + key * a.mask[3]];
+    if constexpr (MASK == 1) return m ? score : -infinite();
+    return score + (float)m * LOG2E;
+}
+// Which block of rows of which plane is this block's: where blocks take unequally long, the longest
+// of all planes go first, else those of a plane, which share what they read.
+__device__ __forceinline__ int row_of_blocks(const Attention& a, int blocks, int& plane)
+{
+    const int planes = gridDim.x / blocks;
+    plane = a.causal ? blockIdx.x % planes : blockIdx.x / blocks;
+    return a.causal ? blockIdx.x / planes : blockIdx.x % blocks;
 }
 
 // Of a row of 16 x 8, what its four lanes have together.
@@ -177,219 +242,124 @@ __device__ __forceinline__ void save_row(
 }
 """
 
-_HEAD = ATTENTION + PART + TENSOR_CORES + PART + _TILES + PART
+HEAD = ATTENTION + PART + TENSOR_CORES + PART + _TILES + PART
 
 KERNELS = {
     # softmax(q kᵀ scale + mask) v, and of each query the logarithm of the sum of its exponentials.
-    "tensor_attention": _HEAD + r"""
-extern "C" __global__ void __launch_bounds__(128) tensor_attention(
+    "tensor_attention": HEAD + r"""
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) tensor_attention(
     const T* q, const T* k, const T* v, const W* mask, const unsigned char* bits, T* o, A* logs,
     const Attention a)
 {
-    __shared__ uint4 tiles[2][TILE * ROW / 8];
+    __shared__ uint4 memory[STAGES * PAIR / 8];
+    T* const tiles = (T*)memory;
     const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    const int first = (a.tiles - 1 - (int)(blockIdx.x % a.tiles)) * OWN;  // the longest go first
-    const int own_query = first + warp * 16 + g;  // and 8 rows below it
-    const i64 plane = blockIdx.x / a.tiles, b = plane / a.heads, h = plane % a.heads;
+    int plane;
+    const int first = (a.tiles - 1 - row_of_blocks(a, a.tiles, plane)) * OWN;
+    const int least_query = first + warp * BANDS * 16, own_query = least_query + g;
+    const i64 b = plane / a.heads, h = plane % a.heads;
     k += b * a.k[0] + h / a.groups * a.k[1];
     v += b * a.v[0] + h / a.groups * a.v[1];
     mask += b * a.mask[0] + h * a.mask[1];
-    unsigned own[CHUNKS][4];
-    fetch<OWN>(tiles[0], q + b * a.q[0] + h * a.q[1], a.q[2], first, a.length, a.width);
+    const int seen = a.causal ? first + OWN + a.start : a.keys, end = seen < a.keys ? seen : a.keys;
+    const T* const from = q + b * a.q[0] + h * a.q[1] + first * a.q[2];
+    fetch<OWN>(tiles + (STAGES - 1) * PAIR, from, a.q[2], a.length - first, a.width);
+    if (STAGES == 2) {
+        fetch<TILE>(tiles, k, a.k[2], a.keys, a.width);
+        fetch<TILE>(tiles + PAIR / 2, v, a.v[2], a.keys, a.value_width);
+    }
+    await_copies();
     __syncthreads();
-    hold(own, tiles[0]);
-    float out[D / 8][4] = {}, top[2] = {-infinite(), -infinite()}, sum[2] = {};
-    const int seen = a.causal ? first + OWN + a.start : a.keys;
-    for (int start = 0; start < (seen < a.keys ? seen : a.keys); start += TILE) {
-        __syncthreads();
-        fetch<TILE>(tiles[0], k, a.k[2], start, a.keys, a.width);
-        fetch<TILE>(tiles[1], v, a.v[2], start, a.keys, a.value_width);
-        __syncthreads();
-        float s[TILE / 8][4] = {}, most[2] = {top[0], top[1]}, shift[2], before[2];
-        multiply<TILE>(s, own, tiles[0]);
-        const bool all_seen = MASK == 0 && start + TILE <= a.keys && first + OWN <= a.length &&
-                              (!a.causal || start + TILE <= first + warp * 16 + a.start + 1);
+    unsigned own[BANDS][CHUNKS][4];
+    hold(own, tiles + (STAGES - 1) * PAIR);
+    if (a.scale < 0)  // so that the largest product is the largest score
+        for (auto& band : own)
+            for (auto& chunk : band)
+                for (auto& pair : chunk) pair ^= 0x80008000u;
+    const float scale = fabsf(a.scale) * LOG2E;
+    float out[BANDS][D / 8][4] = {}, top[BANDS][2], sum[BANDS][2] = {};
+    for (auto& band : top) band[0] = band[1] = -infinite();
+    T* tile = tiles;
+    for (int start = 0; start < end; start += TILE) {
+        const int next = STAGES == 2 ? start + TILE : start;
+        if (STAGES == 1) __syncthreads();
+        if (STAGES == 2) await_copies(), __syncthreads();
+        T* const other = STAGES == 2 ? tiles + (PAIR - (tile - tiles)) : tile;
+        if (next < end) {
+            fetch<TILE>(other, k + next * a.k[2], a.k[2], a.keys - next, a.width);
+            fetch<TILE>(other + PAIR / 2, v + next * a.v[2], a.v[2], a.keys - next, a.value_width);
+        }
+        if (STAGES == 1) await_copies(), __syncthreads();
+        float s[BANDS][TILE / 8][4] = {}, factor = scale;
+        multiply<true>(s, own, nullptr, tile);
+        const bool all_seen = MASK == 0 && start + TILE <= a.keys &&
+                              (!a.causal || start + TILE <= least_query + a.start + 1);
+        if (!all_seen) {
+            factor = 1;
 #pragma unroll
-        for (int j = 0; j < TILE / 8; ++j)
+            for (int m = 0; m < BANDS; ++m)
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const int key = start + j * 8 + t * 2 + i % 2;
-                if (all_seen) s[j][i] *= a.scale;
-                else s[j][i] = score_of(a, mask, s[j][i], own_query + i / 2 * 8, key);
-                most[i / 2] = fmaxf(most[i / 2], s[j][i]);
-            }
+                for (int i = 0; i < 4; ++i) {
+                    const int query = own_query + m * 16 + i / 2 * 8, limit = limit_of(a, query);
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            most[i] = of_four(most[i], Largest());
-            before[i] = top[i] == most[i] ? 1.0f : exp2f((top[i] - most[i]) * LOG2E);
-            top[i] = most[i];
-            shift[i] = most[i] == -infinite() ? 0.0f : most[i] * LOG2E;
-            sum[i] *= before[i];
+                    for (int j = 0; j < TILE / 8; ++j) {
+                        const int key = start + j * 8 + t * 2 + i % 2;
+                        float& score = s[m][j][i];
+                        score = seen_of(a, mask, score * scale, query, key, key < limit);
+                    }
+                }
         }
 #pragma unroll
-        for (int j = 0; j < TILE / 8; ++j)
+        for (int m = 0; m < BANDS; ++m) {
+            float most[2] = {-infinite(), -infinite()}, shift[2], before[2];
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const int key = start + j * 8 + t * 2 + i % 2;
-                const float p = exp2f(s[j][i] * LOG2E - shift[i / 2]);
-                sum[i / 2] += p;
-                s[j][i] = p * kept_or_one(a, bits, plane, own_query + i / 2 * 8, key);
+            for (int j = 0; j < TILE / 8; ++j)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) most[i / 2] = fmaxf(most[i / 2], s[m][j][i]);
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                most[i] = Largest()(top[m][i], of_four(most[i], Largest()) * factor);
+                shift[i] = most[i] == -infinite() ? 0.0f : most[i];
+                before[i] = exp2f(top[m][i] - shift[i]);
+                top[m][i] = most[i];
+                sum[m][i] *= before[i];
             }
-#pragma unroll
-        for (int j = 0; j < D / 8; ++j)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) out[j][i] *= before[i / 2];
-        add_rows<TILE>(out, s, tiles[1]);
-    }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-        const float total = of_four(sum[i], Sum());
-        const int query = own_query + i * 8;
-        if (query >= a.length) continue;
-        T* const to = o + b * a.o[0] + h * a.o[1] + query * a.o[2];
-        save_row(to, out, i, total == 0 ? 0.0f : 1 / total, a.value_width);
-        if (t == 0)  // a query that sees no key has 0
-            logs[plane * a.length + query] = total == 0 ? infinite() : top[i] + logf(total);
-    }
-}
-""",
-    # The gradient of the queries, and g · o of each of them.
-    "tensor_attention_queries": _HEAD + r"""
-extern "C" __global__ void __launch_bounds__(128) tensor_attention_queries(
-    const T* g, const T* q, const T* k, const T* v, const W* mask, const unsigned char* bits,
-    const T* o, const A* logs, T* dq, A* deltas, const Attention a)
-{
-    __shared__ uint4 tiles[2][TILE * ROW / 8], slopes[OWN * ROW / 8];
-    const int warp = threadIdx.x / 32, t = threadIdx.x % 4;
-    const int first = (a.tiles - 1 - (int)(blockIdx.x % a.tiles)) * OWN;
-    const int own_query = first + warp * 16 + threadIdx.x % 32 / 4;
-    const i64 plane = blockIdx.x / a.tiles, b = plane / a.heads, h = plane % a.heads;
-    k += b * a.k[0] + h / a.groups * a.k[1];
-    v += b * a.v[0] + h / a.groups * a.v[1];
-    g += b * a.g[0] + h * a.g[1];
-    o += b * a.o[0] + h * a.o[1];
-    mask += b * a.mask[0] + h * a.mask[1];
-    unsigned own[CHUNKS][4];
-    fetch<OWN>(tiles[0], q + b * a.q[0] + h * a.q[1], a.q[2], first, a.length, a.width);
-    fetch<OWN>(slopes, g, a.g[2], first, a.length, a.value_width);
-    __syncthreads();
-    hold(own, tiles[0]);
-    float out[D / 8][4] = {}, shift[2] = {}, delta[2] = {};
-    for (int i = 0; i < 2; ++i) {
-        const int query = own_query + i * 8;
-        const bool is_there = query < a.length;
-        for (int d = t * PACK; d < a.value_width; d += 4 * PACK)
-            if (is_there) {
-                const auto slope = load(g + query * a.g[2] + d);
-                const auto value = load(o + query * a.o[2] + d);
-                for (int e = 0; e < PACK; ++e) delta[i] += (float)slope.at[e] * (float)value.at[e];
-            }
-        delta[i] = of_four(delta[i], Sum());
-        if (is_there) shift[i] = logs[plane * a.length + query] * LOG2E;
-        if (is_there && t == 0) deltas[plane * a.length + query] = delta[i];
-    }
-    const int seen = a.causal ? first + OWN + a.start : a.keys;
-    for (int start = 0; start < (seen < a.keys ? seen : a.keys); start += TILE) {
-        __syncthreads();
-        fetch<TILE>(tiles[0], k, a.k[2], start, a.keys, a.width);
-        fetch<TILE>(tiles[1], v, a.v[2], start, a.keys, a.value_width);
-        __syncthreads();
-        float s[TILE / 8][4] = {}, slope[TILE / 8][4] = {};
-        multiply<TILE>(s, own, tiles[0]);
-        multiply_shared<TILE>(slope, slopes, tiles[1]);
-        const bool all_seen = MASK == 0 && start + TILE <= a.keys && first + OWN <= a.length &&
-                              (!a.causal || start + TILE <= first + warp * 16 + a.start + 1);
-#pragma unroll
-        for (int j = 0; j < TILE / 8; ++j)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const int query = own_query + i / 2 * 8, key = start + j * 8 + t * 2 + i % 2;
-                const float score =
-                    all_seen ? s[j][i] * a.scale : score_of(a, mask, s[j][i], query, key);
-                const float kept = kept_or_one(a, bits, plane, query, key);
-                s[j][i] = exp2f(score * LOG2E - shift[i / 2]) * (slope[j][i] * kept - delta[i / 2]);
-            }
-        add_rows<TILE>(out, s, tiles[0]);
-    }
-    dq += b * a.dq[0] + h * a.dq[1];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-        const int query = own_query + i * 8;
-        if (query < a.length) save_row(dq + query * a.dq[2], out, i, a.scale, a.width);
-    }
-}
-""",
-    # The gradients of keys and values, of all heads of queries that have them.
-    "tensor_attention_keys": _HEAD + r"""
-extern "C" __global__ void __launch_bounds__(128) tensor_attention_keys(
-    const T* g, const T* q, const T* k, const T* v, const W* mask, const unsigned char* bits,
-    const A* logs, const A* deltas, T* dk, T* dv, const Attention a)
-{
-    __shared__ uint4 tiles[2][TILE * ROW / 8], values[OWN * ROW / 8];
-    __shared__ float shifts[TILE], delta[TILE];
-    const int warp = threadIdx.x / 32, t = threadIdx.x % 4, count = a.heads / a.groups;
-    const int blocks = (a.keys + OWN - 1) / OWN, first = (int)(blockIdx.x % blocks) * OWN;
-    const int own_key = first + warp * 16 + threadIdx.x % 32 / 4;
-    const int both = blockIdx.x / blocks, b = both / count, shared = both % count;
-    unsigned own[CHUNKS][4];
-    fetch<OWN>(tiles[0], k + b * a.k[0] + shared * a.k[1], a.k[2], first, a.keys, a.width);
-    fetch<OWN>(values, v + b * a.v[0] + shared * a.v[1], a.v[2], first, a.keys, a.value_width);
-    __syncthreads();
-    hold(own, tiles[0]);
-    float out[D / 8][4] = {}, turned[D / 8][4] = {};
-    const int least = a.causal && first > a.start ? (first - a.start) / TILE * TILE : 0;
-    for (int head = 0; head < a.groups; ++head) {
-        const i64 h = shared * a.groups + head, plane = b * a.heads + h;
-        const T* const from = q + b * a.q[0] + h * a.q[1];
-        const T* const slopes = g + b * a.g[0] + h * a.g[1];
-        const W* const mask_here = mask + b * a.mask[0] + h * a.mask[1];
-        for (int start = least; start < a.length; start += TILE) {
-            __syncthreads();
-            fetch<TILE>(tiles[0], from, a.q[2], start, a.length, a.width);
-            fetch<TILE>(tiles[1], slopes, a.g[2], start, a.length, a.value_width);
-            if (threadIdx.x < TILE) {
-                const int query = start + threadIdx.x;
-                const bool is_there = query < a.length;
-                shifts[threadIdx.x] = is_there ? logs[plane * a.length + query] * LOG2E : 0.0f;
-                delta[threadIdx.x] = is_there ? deltas[plane * a.length + query] : 0.0f;
-            }
-            __syncthreads();
-            float s[TILE / 8][4] = {}, u[TILE / 8][4] = {};
-            multiply<TILE>(s, own, tiles[0]);
-            multiply_shared<TILE>(u, values, tiles[1]);
-            const bool all_seen = MASK == 0 && start + TILE <= a.length && first + OWN <= a.keys &&
-                                  (!a.causal || first + warp * 16 + 15 <= start + a.start);
 #pragma unroll
             for (int j = 0; j < TILE / 8; ++j)
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
-                    const int at = j * 8 + t * 2 + i % 2, query = start + at;
-                    const int key = own_key + i / 2 * 8;
-                    const float score =
-                        all_seen ? s[j][i] * a.scale : score_of(a, mask_here, s[j][i], query, key);
-                    const float p = exp2f(score * LOG2E - shifts[at]);
-                    const float kept = kept_or_one(a, bits, plane, query, key);
-                    s[j][i] = p * kept;
-                    u[j][i] = p * (u[j][i] * kept - delta[at]);
+                    const float p = exp2f(s[m][j][i] * factor - shift[i / 2]);
+                    sum[m][i / 2] += p;
+                    s[m][j][i] = p * kept_or_one(a, bits, plane, own_query + m * 16 + i / 2 * 8,
+                                                 start + j * 8 + t * 2 + i % 2);
                 }
-            add_rows<TILE>(turned, s, tiles[1]);
-            add_rows<TILE>(out, u, tiles[0]);
-        }
-    }
-    dk += b * a.dk[0] + shared * a.dk[1];
-    dv += b * a.dv[0] + shared * a.dv[1];
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-        const int key = own_key + i * 8;
-        if (key >= a.keys) continue;
-        save_row(dk + key * a.dk[2], out, i, a.scale, a.width);
-        save_row(dv + key * a.dv[2], turned, i, 1, a.value_width);
+            for (int j = 0; j < D / 8; ++j)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) out[m][j][i] *= before[i / 2];
+        }
+        add_rows(out, s, tile + PAIR / 2);
+        tile = other;
     }
+    o += b * a.o[0] + h * a.o[1];
+#pragma unroll
+    for (int m = 0; m < BANDS; ++m)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const float total = of_four(sum[m][i], Sum());
+            const int query = own_query + m * 16 + i * 8;
+            if (query >= a.length) continue;
+            const float factor = total == 0 ? 0.0f : 1 / total;  // a query that sees no key has 0
+            save_row(o + query * a.o[2], out[m], i, factor, a.value_width);
+            if (t == 0)
+                logs[(i64)plane * a.length + query] =
+                    total == 0 ? infinite() : top[m][i] * LN2 + logf(total);
+        }
 }
 """,
 }  # fmt: skip
 NAMES = tuple(KERNELS)
 SOURCE = code(
-    "".join(dict.fromkeys(part for text in KERNELS.values() for part in text.split(PART))),
-    "bfloat16", None, 8, D=64, TILE=32, MASK=0, DROPPED=0, BFLOAT=1,
+    KERNELS["tensor_attention"].replace(PART, "\n"), "bfloat16", None, 8,
+    D=64, TILE=64, WARPS=8, BANDS=1, OTHERS=0, MASK=0, DROPPED=0, BFLOAT=1,
 )  # fmt: skip

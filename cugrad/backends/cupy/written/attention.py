@@ -18,7 +18,7 @@ import numpy as np
 
 from ...wanted import wanted
 from ..kernels import attention as plain
-from ..kernels import tensor_cores
+from ..kernels import tensor_cores, tensor_gradients
 from .launch import BLOCK, FLOATS, LIMIT, accumulator, blocks, dense, kernel, name_of
 from .neighbours import gradients_for
 
@@ -27,11 +27,27 @@ __all__ = ["attention", "attention_backward"]
 Array = Any  # cupy.ndarray
 Steps = tuple[int, ...]
 ndarray = cupy.ndarray
+ON_CORES = tensor_cores.KERNELS | tensor_gradients.KERNELS
 NO_MASK, SEEN, ADDED = 0, 1, 2
 WIDTHS = range(16, 129, 16)
-OWN, CORES = 64, 128  # rows that a block on tensor cores has, and its threads
-# Rows that it walks over at a time: of narrow heads, and of wide ones, whose sums take registers.
-TILES = {"attention": (64, 32), "attention_queries": (64, 32), "attention_keys": (32, 32)}
+
+
+class Blocks(NamedTuple):
+    """How a kernel for tensor cores is cut: the rows of a tile that a block walks over, its warps,
+    and the bands of 16 rows that each of these has.
+    """
+
+    tile: int
+    warps: int
+    bands: int
+
+
+# Of narrow heads, and of wide ones, whose sums take registers.
+CUTS = {
+    "attention": (Blocks(64, 8, 1), Blocks(32, 4, 1)),
+    "attention_queries": (Blocks(64, 4, 1), Blocks(32, 4, 1)),
+    "attention_keys": (Blocks(32, 4, 1), Blocks(16, 4, 1)),
+}
 
 
 class Heads(NamedTuple):
@@ -75,8 +91,13 @@ class Setting(NamedTuple):
     def owned(self, name: str) -> int:
         """How many queries, or keys, a block of a kernel has."""
         if self.on_cores:
-            return OWN
+            cut = self.cut(name)
+            return cut.warps * cut.bands * 16
         return self.tiles(name)[name == "attention_keys"]
+
+    def cut(self, name: str) -> Blocks:
+        """How a kernel for tensor cores is cut."""
+        return CUTS[name][self.width > 64]
 
     def tiles(self, name: str) -> tuple[int, int]:
         """How many queries, and keys, a tile of a plain kernel has, so that all fit in 48 KB."""
@@ -111,7 +132,8 @@ class Setting(NamedTuple):
         rows = self.k.shape[2] if name == "attention_keys" else self.q.shape[2]
         grid = (count * blocks(rows, self.owned(name)),)
         run = self.kernel(name, others)
-        run(grid, (CORES if self.on_cores else BLOCK,), (*arrays, self.packed(name, others)))
+        threads = self.cut(name).warps * 32 if self.on_cores else BLOCK
+        run(grid, (threads,), (*arrays, self.packed(name, others)))
 
     def kernel(self, name: str, others: Sequence[Heads]) -> Any:
         dtype = name_of(self.q.array.dtype)
@@ -120,11 +142,12 @@ class Setting(NamedTuple):
             queries, keys = self.tiles(name)
             return kernel(plain.KERNELS[name], name, dtype, mask, 1, D=self.width, BQ=queries,
                           BK=keys, MASK=self.mask_kind)  # fmt: skip
-        tile, name = TILES[name][self.width > 64], f"tensor_{name}"
+        (tile, warps, bands), both = self.cut(name), int(name != "attention")
+        name = f"tensor_{name}"
         return kernel(
-            tensor_cores.KERNELS[name], name, dtype, mask, self.pack(others), D=self.width,
-            TILE=tile, MASK=self.mask_kind, DROPPED=int(self.bits is not None),
-            BFLOAT=int(dtype == "bfloat16"),
+            ON_CORES[name], name, dtype, mask, self.pack(others), D=self.width,
+            TILE=tile, WARPS=warps, BANDS=bands, OTHERS=both, MASK=self.mask_kind,
+            DROPPED=int(self.bits is not None), BFLOAT=int(dtype == "bfloat16"),
         )  # fmt: skip
 
     def pack(self, others: Sequence[Heads]) -> int:

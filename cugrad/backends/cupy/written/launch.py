@@ -29,7 +29,7 @@ int32, int64 = np.int32, np.int64
 
 
 HEAD = re.compile(
-    r'extern "C" __global__ void __launch_bounds__\((\d+)\) (\w+)\(([^)]*)\)\s*\{', re.S
+    r'extern "C" __global__ void __launch_bounds__\(([\w, ]+)\) (\w+)\(([^)]*)\)\s*\{', re.S
 )
 LETTERS = {  # of what is no pointer, as struct packs it: numbers, and the bytes of structs
     "i64": "q", "int": "i", "Window": "72s",
