@@ -162,6 +162,7 @@ def ops() -> list[Case]:
     square = lambda dtype=None: lambda: (tensor(8, 8, dtype=dtype),)
     heads = lambda dtype=None: lambda: tuple([tensor(2, 3, 8, 16, dtype=dtype) for _ in range(3)])
     image = lambda: (tensor(2, 4, 8, 8),)
+    last = lambda x: x.to(memory_format=torch.channels_last)
     affine = lambda *s: lambda: (tensor(*s), tensor(s[1]), tensor(s[1]))
     attend = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)
     return [
@@ -235,6 +236,8 @@ def ops() -> list[Case]:
              resnet18(10, width=4), "62/130", 110, 150, large=True),
         Case("ResNet-18, by cuDNN", lambda: (tensor(2, 3, 32, 32),),
              resnet18(10, width=4), "62/130", 90, 110, cudnn=True),
+        Case("ResNet-18, by cuDNN, channels last", lambda: (last(tensor(2, 3, 64, 64)),),
+             last(resnet18(10, width=4)), "62/130", 92, 113, cudnn=True),
     ]  # fmt: skip
 
 

@@ -1,10 +1,10 @@
-"""What a raw copy of bytes between two arrays demands of them, on any device."""
+"""How elements lie in memory: dense, or so that their bytes can be copied, on any device."""
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["check_copy"]
+__all__ = ["check_copy", "is_dense"]
 
 
 def check_copy(dst: Any, src: Any) -> None:
@@ -28,3 +28,17 @@ def check_copy(dst: Any, src: Any) -> None:
             f"copy_async: got strides {src.strides} -> {dst.strides}, "
             "want both arrays contiguous in the same order"
         )
+
+
+def is_dense(array: Any) -> bool:
+    """Whether the elements fill one block of memory with no overlap, in whatever order."""
+    if array.flags.c_contiguous or array.flags.f_contiguous:
+        return True
+    extent = array.itemsize
+    for stride, n in sorted(zip(array.strides, array.shape, strict=True)):
+        if n == 1:
+            continue
+        if stride != extent:
+            return False
+        extent *= n
+    return True

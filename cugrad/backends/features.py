@@ -22,6 +22,7 @@ class Features:
     along_rows: Any = nullcontext  # within which functions read rows of so many elements in place
     workspace_bytes = 2 << 20  # which an op may borrow, for the columns of a convolution
     cast: Any = None  # a quicker way to another dtype than that of arrays
+    copied: Any = None  # and to a copy in some order
     codecs: Any = None  # kernels that encode and decode in one pass, see memory/codecs.py
     # kernels for the steps of recurrent layers, see nn/recurrent/scans.py
     lstm_step: Any = None

@@ -119,6 +119,9 @@ class Backend(Protocol):
     def list_kernels(self, graph_of: Any) -> Any: ...  # `traced.lists`
     def number_kernels(self, graph: Any) -> Any: ...
 
+    plus: Callable[[Array, Any], Array]  # of those, too: a + b
+    add_to: Callable[[Array, Any], Array]  # a += b
+
     # of `query, key, value, mask, bits, how`: the result and what backward needs, or None
     attention: Callable[..., tuple[Array, Array] | None] | None
     attention_backward: Callable[..., tuple[Array, Array, Array] | None]

@@ -58,6 +58,7 @@ if fake_cuda.REAL is None:
 
 else:
     import cugrad
+    from cugrad.autograd.engine import backward_pass
     from cugrad.backends import get
     from cugrad.backends.cupy.cudnn import convolutions, frontend
     from cugrad.backends.wanted import wanted
@@ -125,6 +126,29 @@ else:
             compare(got, want, dtype)
             if (x_last or w_last) and w_shape[1] > 1:
                 assert got[0].is_contiguous(memory_format=cugrad.channels_last)
+
+    def test_weights_of_one_place_lie_both_ways(
+        cudnn: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """None is copied for channels that lie last, and its gradient is kept as it comes."""
+        copies: list[Any] = []
+        for module, name in ((convolutions, "_laid"), (backward_pass, "_laid_out")):
+            function = getattr(module, name)
+
+            def watched(x: Any, like: Any, function: Any = function) -> Any:
+                laid = function(x, like)
+                copies.extend([x.shape] if laid is not x else [])
+                return laid
+
+            monkeypatch.setattr(module, name, watched)
+        x, w = leaf((2, 4, 7, 6), "float32", last=True), leaf((6, 4, 1, 1), "float32", seed=1)
+        F.conv2d(x, w).square().sum().backward()
+        assert w.shape not in copies and w.grad.stride() == w.stride() == (4, 1, 1, 1)
+        wanted.cudnn.asked = False
+        before = w.grad.clone()
+        w.grad = None
+        F.conv2d(x, w).square().sum().backward()
+        compare([before], [w.grad], "float32")
 
     def test_a_graph_is_made_once_for_a_form(cudnn: Any) -> None:
         x, w = leaf((2, 3, 5, 5), "float32"), leaf((4, 3, 2, 2), "float32")

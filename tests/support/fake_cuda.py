@@ -460,6 +460,8 @@ def function(name: str) -> Callable[..., Any]:
         check(args, kwargs)
         if name in HOST_INPUT and not isinstance(args[0], ndarray):
             return from_host(args[0], kwargs.pop("blocking", False), *args[1:], **kwargs)
+        if name == "ascontiguousarray" and len(args) == 1 and args[0]._host.flags.c_contiguous:
+            return args[0]
         if name in ("nonzero", "argwhere", "flatnonzero", "unique", "repeat", "array_equal"):
             STATE.syncs.append(name)
             if current().capture is not None:

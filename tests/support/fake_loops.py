@@ -152,10 +152,12 @@ DIFFERENT: dict[str, Any] = {
 
 
 def fitted(host: Any, dtypes: tuple[Dtype, ...] | None) -> Any:
-    """Results of NumPy's as CuPy's loop has them."""
+    """Results of NumPy's as CuPy's loop has them: in the order of their dims, whatever the order of
+    the operands is.
+    """
     if dtypes is None:
         return host
     with np.errstate(all="ignore"):
         if isinstance(host, tuple):
-            return tuple([h.astype(d, copy=False) for h, d in zip(host, dtypes)])
-        return np.asarray(host).astype(dtypes[0], copy=False)
+            return tuple([np.asarray(h, d, order="C") for h, d in zip(host, dtypes)])
+        return np.asarray(host, dtypes[0], order="C")

@@ -11,6 +11,7 @@ from sys import getrefcount
 from typing import Any
 
 from ...backends import backend_of
+from ...backends.copies import is_dense
 from ...backends.owners import root_of
 from ...backends.several import several, there
 from ...errors import NoArray
@@ -31,6 +32,7 @@ from .hooks import (
 )
 from .leaf_schedule import LeafSchedule
 from .reach import leads_to, reachable
+from .sums import add_to, plus
 from .undefined import NOTHING, listeners
 
 __all__ = ["BackwardPass", "task"]
@@ -112,7 +114,7 @@ class BackwardPass:
             self.grads[node] = g
         elif type(edge) is Output:
             before = waiting[edge.output_nr]
-            waiting[edge.output_nr] = g if before is None else before + g
+            waiting[edge.output_nr] = g if before is None else plus(before, g)
         else:
             self.add(node, waiting, g)
         if self.leaves.awaited and isinstance(node, Tensor):
@@ -121,10 +123,9 @@ class BackwardPass:
     def add(self, node: Any, waiting: Any, g: Any) -> None:
         """Adds to the gradient that waits at a leaf, or at a node that has one output."""
         if node in self.owned and not isinstance(g, Tensor):  # as sparse ones are
-            waiting += g
-            self.grads[node] = waiting
+            self.grads[node] = add_to(waiting, g)
             return
-        waiting = self.grads[node] = waiting + g  # not +=: the first may alias the caller's
+        waiting = self.grads[node] = plus(waiting, g)  # not +=: the first may alias the caller's
         if not isinstance(waiting, Tensor):
             self.owned.add(node)
 
@@ -201,7 +202,7 @@ class BackwardPass:
                             elif edge in owned:
                                 add(edge, waiting, g)
                             else:
-                                grads[edge] = waiting + g
+                                grads[edge] = plus(waiting, g)
                                 if not recording:
                                     owned.add(edge)
                         else:
@@ -363,7 +364,7 @@ def accumulate(leaf: Tensor, g: Any, exclusive: bool) -> None:
     if grad is not None:
         try:
             will_change(grad)
-            grad._array += g
+            grad._array = add_to(grad._array, g)
         except NoArray:  # the one that is there is sparse
             leaf._grad = grad + make(g)
             return
@@ -407,17 +408,3 @@ def _laid_out(g: Any, like: Any) -> Any:
             f"shape and is of {list(like.shape)} now: give it its shape back before backward"
         ) from None
     return kept
-
-
-def is_dense(array: Any) -> bool:
-    """Whether the elements fill one block of memory with no overlap, in whatever order."""
-    if array.flags.c_contiguous or array.flags.f_contiguous:
-        return True
-    extent = array.itemsize
-    for stride, n in sorted(zip(array.strides, array.shape, strict=True)):
-        if n == 1:
-            continue
-        if stride != extent:
-            return False
-        extent *= n
-    return True

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...backends import Backend, backend_of
 from ...backends.batched import arrays as batched
+from ...backends.copies import is_dense
 from ...backends.several import are_away, at_home, several
 from ...dtypes import is_differentiable, type_name
 from ...dtypes import of as dtype_of
@@ -173,6 +174,8 @@ def _fits(op: Op, arrays: list[Any]) -> bool:
     home = arrays[0]
     if op.ufunc is None or home.size < DIRECT or home.dtype.char not in "fd":
         return False
+    if is_dense(home) and backend_of(home).makes_kernels:
+        return False  # its own kernel writes there, in whatever order the elements lie
     for x in arrays[1:]:
         if type(x) is float or type(x) is int:
             continue

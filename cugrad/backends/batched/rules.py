@@ -53,7 +53,7 @@ class BatchedNamespace:
 
     cache_elements = None  # there are more values than elements
     sums_by_blas = False
-    cast = None  # by a method of arrays
+    cast = copied = None  # by methods of arrays
 
     def __init__(self, backend: BatchedBackend, path: str = "", inner: Any = None) -> None:
         self._backend, self._path = backend, path

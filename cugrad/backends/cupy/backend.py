@@ -23,6 +23,7 @@ from . import pools, written
 from .capture import CudaCapture
 from .fused import rows as fused
 from .fused.lists import ListKernels, NumberKernels
+from .fused.sums import add_to, plus
 from .namespace import CupyNamespace
 from .placing import PlacedNamespace, placed
 from .probe import why_uncompilable
@@ -51,6 +52,7 @@ class CupyBackend:
     xp: Any = CupyNamespace()
     attention: Any = staticmethod(written.attention)
     attention_backward: Any = staticmethod(written.attention_backward)
+    plus, add_to = staticmethod(plus), staticmethod(add_to)
     model: Any = None
     host_seconds = staticmethod(perf_counter)
 

@@ -20,6 +20,7 @@ from .capture import capturing
 from .codecs import CodecKernels
 from .fused.rows import mean_of, sum_of
 from .gemm import matmul
+from .launches import order
 from .windows import as_strided
 from .written import cells
 from .written.norms import track_moment
@@ -114,6 +115,7 @@ class CupyNamespace(Features):
 
     codecs = CodecKernels()
     matmul = staticmethod(matmul)
+    copied, copyto = staticmethod(order.copied), staticmethod(order.copyto)
     linalg, fft = CheckedLinalg(), KeptFFT()
     lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided))
     special = CupyxSpecial()

@@ -47,7 +47,7 @@ class TracedNamespace:
     """NumPy's functions of elements; Untraceable for one that is no function of an element."""
 
     special = Special()
-    cast = None
+    cast = copied = None
 
     def __getattr__(self, name: str) -> Any:
         name = SAME.get(name, name)

@@ -234,9 +234,14 @@ row("new_zeros", "self", lambda xp, self, shape: xp.zeros(shape, self.dtype))
 # Copies -------------------------------------------------------------------------------------------
 
 
+def _clone(xp: Any, self: Any, order: str = "K") -> Any:
+    order, copied = order if keeps_order(self) else "C", xp.copied
+    return self.copy(order) if copied is None else copied(self, order)
+
+
 row(
     "clone", "self",
-    lambda xp, self, order="K": self.copy(order if keeps_order(self) else "C"),
+    _clone,
     LINEAR,
     self=lambda g: g,
     doc='order "C" copies to contiguous memory, "K" keeps the order of dense strides',

@@ -185,7 +185,7 @@ def _computed(
         Planes(shape, last), windows, settings.deterministic or wanted.deterministic,
         settings.allow_tf32, settings.benchmark and not is_captured, cupy.cuda.runtime.getDevice(),
     )  # fmt: skip
-    result = _empty(shape, first.dtype, last)
+    result = _empty(shape, first.dtype, last and not (what == "wgrad" and _is_narrow(shape)))
     try:
         plan = _plans[form]
     except KeyError:
@@ -225,6 +225,10 @@ def _strides(shape: Sizes, itemsize: int) -> Sizes:
     return tuple(strides)
 
 
+def _is_narrow(shape: Sizes) -> bool:
+    return max(shape[2:]) == 1
+
+
 def _is_last(x: Array) -> bool:
     return not x._c_contiguous and bool(x.strides == _strides(x.shape, x.itemsize))
 
@@ -234,10 +238,10 @@ def _empty(shape: Sizes, dtype: Any, last: bool) -> Array:
 
 
 def _laid(x: Array, last: bool) -> Array:
-    """`x`, or a copy that lies so."""
+    """`x`, or a copy that lies so. Images of one element, as weights of 1x1 are, lie both ways."""
     if not last:
         return x if x._c_contiguous else cupy.ascontiguousarray(x)
-    if x.strides == _strides(x.shape, x.itemsize):
+    if x.strides == _strides(x.shape, x.itemsize) or x._c_contiguous and _is_narrow(x.shape):
         return x
     copy = _empty(x.shape, x.dtype, True)
     copy[...] = x
@@ -280,5 +284,7 @@ def gradient_of_input(g: Array, weight: Array, shape: Sizes, windows: Windows) -
 
 
 def gradient_of_weight(g: Array, input: Array, shape: Sizes, windows: Windows) -> Array | None:
-    """The gradient of a weight of that shape."""
+    """The gradient of a weight of that shape; one of 1x1 lies in the order of its dims, as new
+    weights do: it becomes what is kept of it.
+    """
     return _computed("wgrad", input, g, shape, windows, _is_last(input) or _is_last(g))

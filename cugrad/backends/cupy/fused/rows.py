@@ -8,6 +8,7 @@ than a kernel knows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from ... import BY_ARRAY_TYPE
 from ...traced.arrays import Trace, Traced, Untraceable, reached_from
 from ...traced.namespace import TracedBackend
 from ...wanted import wanted
+from ..launches.order import in_memory_order, order_of, turned
 from ..launches.rows import (
     MOST_PLANS,
     Gradients,
@@ -34,7 +36,7 @@ from .launch import KernelPlan, New, dense_strides, graph_of
 from .layouts import Operand, layout_of, strides_in_order
 from .reductions import ReductionPlan, reduction_to
 
-__all__ = ["backward_of", "forward_of", "graph_plan", "mean_of", "sum_of"]
+__all__ = ["backward_of", "forward_of", "graph_plan", "kept_plan", "mean_of", "sum_of"]
 
 Array = Any  # cupy.ndarray
 
@@ -46,10 +48,12 @@ ndarray = cupy.ndarray
 
 
 class Declined:
-    """Where a plan would be: why there is no kernel."""
+    """Where a plan would be: why there is no kernel, and the order of the operands in memory, if
+    CuPy's functions shall be told of them in that.
+    """
 
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
+    def __init__(self, reason: str, orders: Any = None) -> None:
+        self.reason, self.orders = reason, orders
 
 
 def forward_of(op: Any, xp: Any) -> Callable[..., Any]:
@@ -60,12 +64,12 @@ def forward_of(op: Any, xp: Any) -> Callable[..., Any]:
     """
     plain = partial(op.forward, xp) if op.ufunc is None else getattr(xp, op.ufunc)
     if op.kind != "elementwise":
-        return plain
+        return in_memory_order(plain) if _is_of_elements(op.ufunc) else plain
     plans: dict[Any, Any] = {}
 
     def plan_for(args: Sequence[Any]) -> Any:
         """The plan for arguments; None where arrays are others' among them."""
-        key: list[Any] = []
+        key: list[Any] = [wanted.fused]
         for x in args:
             if type(x) is ndarray:
                 key += (x.dtype.num, x.shape, x.strides)
@@ -73,23 +77,27 @@ def forward_of(op: Any, xp: Any) -> Callable[..., Any]:
                 return None
             else:
                 key.append(named(x))
-        return _kept(plans, tuple(key), lambda: forward_plan(op, args))
+        return kept_plan(
+            plans, tuple(key), lambda: forward_plan(op, args), lambda: _order_for(op, args)
+        )
+
+    def unfused(plan: Any, args: Sequence[Any]) -> Any:
+        orders = None if plan is None else plan.orders
+        return plain(*args) if orders is None else turned(plain, args, orders)
 
     def forward(*args: Any, home: Array | None = None, **params: Any) -> Any:
-        if not wanted.fused:
-            return plain(*args, **params)
         if params:
             named_values = {**op.defaults, **params}
             args = (*args, *[named_values[n] for n in names[len(args) :]])
         plan = plan_for(args)
         if type(plan) is not KernelPlan:
-            return plain(*args)
+            return unfused(plan, args)
         return plan.run([x for x in args if type(x) is ndarray], home)[0]
 
     def begin(*args: Any) -> Any:
-        plan = plan_for(args) if wanted.fused else None
+        plan = plan_for(args)
         if type(plan) is not KernelPlan:
-            return plain(*args), None, None
+            return unfused(plan, args), None, None
         arrays = {name: x for name, x in zip(names, args) if type(x) is ndarray}
         result = plan.run(list(arrays.values()))[0]
         return result, plan.straight(names, list(arrays), "y0"), told_of(op, args, result)
@@ -121,7 +129,7 @@ def backward_of(op: Any, mask: int, raw: Any) -> Callable[..., Any]:
         if meta is not None:
             shapes, params, dtypes, compute, _ = meta
             key += (shapes, repr(params) if params else "", dtypes, compute)
-        return _kept(plans, tuple(key), lambda: BackwardPlan(op, mask, raw, g, saved, meta))
+        return kept_plan(plans, tuple(key), lambda: BackwardPlan(op, mask, raw, g, saved, meta))
 
     def backward(g: Array, saved: Sequence[Any], meta: Any) -> Any:
         plan = plan_for(g, saved, meta) if wanted.fused else None
@@ -147,15 +155,48 @@ def _is_other_array(x: Any) -> bool:
     return hasattr(x, "dtype") and not isinstance(x, np.generic)
 
 
-def _kept(plans: dict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
-    """The plan of a key, made when it is first asked for."""
+def _is_of_elements(ufunc: str | None) -> bool:
+    """Whether a function by its name of NumPy's is one of elements."""
+    function = getattr(np, ufunc or "", None)
+    return isinstance(function, np.ufunc) and function.signature is None
+
+
+def _order_for(op: Any, args: Sequence[Any]) -> Any:
+    """The order of operands in memory, if results of the row lie so: those of NumPy's do."""
+    orders = order_of(args)
+    if orders is None:
+        return None
+    few = [
+        _few(x, orders) if type(x) is ndarray and x.ndim == len(orders[0])
+        else np.ones([min(n, 2) for n in x.shape], x.dtype) if type(x) is ndarray else x
+        for x in args
+    ]  # fmt: skip
+    with suppress(Exception), np.errstate(all="ignore"):  # CuPy raises what is wrong
+        result = op.forward(BY_ARRAY_TYPE[np.ndarray].xp, *few)
+        return orders if result.transpose(orders[0]).flags.c_contiguous else None
+    return None
+
+
+def _few(x: Array, orders: Any) -> Any:
+    """A host array of few elements that lies in such an order."""
+    axes, back = orders
+    return np.ones([min(x.shape[k], 2) for k in axes], x.dtype).transpose(back)
+
+
+def kept_plan(
+    plans: dict[Any, Any], key: Any, make: Callable[[], Any],
+    order: Callable[[], Any] = lambda: None,
+) -> Any:  # fmt: skip
+    """The plan of a key, made when it is first asked for; `order` says in which order functions
+    are told of operands where there is none.
+    """
     plan = plans.get(key)
     if plan is not None:
         return plan
     try:
         plan = make()
     except Untraceable as error:
-        plan = Declined(str(error))
+        plan = Declined(str(error), order())
     if len(plans) >= MOST_PLANS:
         plans.clear()
     plans[key] = plan
@@ -164,6 +205,8 @@ def _kept(plans: dict[Any, Any], key: Any, make: Callable[[], Any]) -> Any:
 
 def forward_plan(op: Any, args: Sequence[Any]) -> KernelPlan:
     """A kernel of a row's forward for operands like these; Untraceable where there is none."""
+    if not wanted.fused:
+        raise Untraceable("no kernels are wanted")
     trace = Trace()
     arrays = [x for x in args if type(x) is ndarray]
     elements, told = _given(trace, args), len(arrays) < len(args)
@@ -363,7 +406,7 @@ def _total(a: Array, axis: Any, keepdims: bool, name: str) -> Array | None:
     if name == "sum" and a.size > FEW and (0 not in dims or len(dims) == a.ndim):
         return None
     key = a.dtype.num, a.shape, a.strides, tuple(axes), keepdims, name
-    plan = _kept(_sums, key, lambda: _total_plan(a, dims, keepdims, name))
+    plan = kept_plan(_sums, key, lambda: _total_plan(a, dims, keepdims, name))
     return plan.run([a])[0] if type(plan) is ReductionPlan else None
 
 

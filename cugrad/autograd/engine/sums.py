@@ -1,0 +1,35 @@
+"""Sums of gradients that meet, in the kernels of a backend that makes some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...backends import Backend, on_register
+
+__all__ = ["add_to", "plus"]
+
+_kernels: dict[type, tuple[Callable[..., Any], Callable[..., Any]]] = {}  # by the type of arrays
+
+
+def _enter(backend: Backend) -> None:
+    if backend.makes_kernels:
+        _kernels[backend.array_types[0]] = backend.plus, backend.add_to
+
+
+on_register(_enter)
+
+
+def plus(a: Any, b: Any) -> Any:
+    """`a + b`, of arrays or Tensors."""
+    kernels = _kernels.get(type(a))
+    return a + b if kernels is None else kernels[0](a, b)
+
+
+def add_to(a: Any, b: Any) -> Any:
+    """`a += b`: another object where `a` is a number."""
+    kernels = _kernels.get(type(a))
+    if kernels is not None:
+        return kernels[1](a, b)
+    a += b
+    return a
