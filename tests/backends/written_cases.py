@@ -166,8 +166,9 @@ for shape, weights, stride, padding, dilation, groups in CONVOLUTIONS:
 case("convolution", "without bias", drawn(normal(1, 2, 5, 5), normal(2, 2, 3, 3), None), slack=20)
 
 POOLS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
-    ((2, 3, 9, 8), window(3, 2, 1)),
+    ((2, 8, 9, 8), window(3, 2, 1)),
     ((2, 3, 9, 8), {**window((2, 3), None), "ceil_mode": True}),
+    ((2, 8, 9, 8), window((3, 2), 2, 1, (2, 1))),
     ((1, 2, 20, 20), window(17, 1, 0)),  # more than 256 elements in a window
     ((2, 3, 11), window(3, 2, 1, 2)),
     ((2, 4, 5, 6, 7), window(2, 1, (0, 1, 1))),

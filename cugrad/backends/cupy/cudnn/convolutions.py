@@ -17,7 +17,8 @@ from ...wanted import wanted
 from ..capture import capturing
 from ..fused.launch import KernelPlan, New
 from ..fused.rows import plan_of
-from ..written.windows import Windows
+from ..written.launch import dense
+from ..written.windows import Windows, is_last, laid_last, new_last
 from .frontend import frontend, handle_of, not_supported
 
 __all__ = ["convolve", "gradient_of_input", "gradient_of_weight"]
@@ -216,36 +217,17 @@ def _first(
 # How arrays lie -----------------------------------------------------------------------------------
 
 
-def _strides(shape: Sizes, itemsize: int) -> Sizes:
-    """Those of channels that lie last."""
-    strides, step = [0] * len(shape), itemsize
-    for axis in (1, *range(len(shape) - 1, 1, -1), 0):
-        strides[axis] = step
-        step *= shape[axis]
-    return tuple(strides)
-
-
 def _is_narrow(shape: Sizes) -> bool:
     return max(shape[2:]) == 1
 
 
-def _is_last(x: Array) -> bool:
-    return not x._c_contiguous and bool(x.strides == _strides(x.shape, x.itemsize))
-
-
 def _empty(shape: Sizes, dtype: Any, last: bool) -> Array:
-    return New(shape, dtype, _strides(shape, dtype.itemsize) if last else None).make()
+    return new_last(shape, dtype) if last else New(shape, dtype, None).make()
 
 
 def _laid(x: Array, last: bool) -> Array:
-    """`x`, or a copy that lies so. Images of one element, as weights of 1x1 are, lie both ways."""
-    if not last:
-        return x if x._c_contiguous else cupy.ascontiguousarray(x)
-    if x.strides == _strides(x.shape, x.itemsize) or x._c_contiguous and _is_narrow(x.shape):
-        return x
-    copy = _empty(x.shape, x.dtype, True)
-    copy[...] = x
-    return copy
+    """`x`, or a copy that lies so."""
+    return laid_last(x) if last else dense(x)
 
 
 # The three convolutions ---------------------------------------------------------------------------
@@ -258,7 +240,7 @@ def convolve(
 ) -> Array | None:  # fmt: skip
     """The convolution; groups follow from the channels of both."""
     shape = (input.shape[0], weight.shape[0], *windows.outputs)
-    last = _is_last(input) or _is_last(weight)
+    last = is_last(input) or is_last(weight)
     result = _computed("fprop", input, weight, shape, windows, last)
     if result is not None and bias is not None:
         _add(result, bias)
@@ -280,11 +262,11 @@ def _add(y: Array, bias: Array) -> None:
 
 def gradient_of_input(g: Array, weight: Array, shape: Sizes, windows: Windows) -> Array | None:
     """The gradient of an input of that shape."""
-    return _computed("dgrad", g, weight, shape, windows, _is_last(g) or _is_last(weight))
+    return _computed("dgrad", g, weight, shape, windows, is_last(g) or is_last(weight))
 
 
 def gradient_of_weight(g: Array, input: Array, shape: Sizes, windows: Windows) -> Array | None:
     """The gradient of a weight of that shape; one of 1x1 lies in the order of its dims, as new
     weights do: it becomes what is kept of it.
     """
-    return _computed("wgrad", input, g, shape, windows, _is_last(input) or _is_last(g))
+    return _computed("wgrad", input, g, shape, windows, is_last(input) or is_last(g))

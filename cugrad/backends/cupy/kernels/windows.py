@@ -93,6 +93,38 @@ __device__ __forceinline__ int behind_last_with(const Window& w, int d, int at)
 }
 """
 
+_HAVING = r"""
+struct Span { int begin, end; };
+// The windows along dim d that read elements between two, and others that read about them.
+__device__ __forceinline__ Span windows_having(const Window& w, int d, int from, int to)
+{
+    const int shift = from + w.padding[d] - (w.kernel[d] - 1) * w.dilation[d];
+    const int end = (to + w.padding[d]) / w.stride[d] + 1;
+    Span span;
+    span.begin = shift <= 0 ? 0 : (shift + w.stride[d] - 1) / w.stride[d];
+    span.end = end < w.outputs[d] ? end : w.outputs[d];
+    return span;
+}
+// At which position of the kernel a window of those reads an element; below 0 for none.
+__device__ __forceinline__ int position_in(const Window& w, int d, int output, int at)
+{
+    const int shift = at + w.padding[d] - output * w.stride[d];
+    if (w.dilation[d] == 1) return shift;
+    return shift % w.dilation[d] == 0 ? shift / w.dilation[d] : -1;
+}
+"""
+
+_PACKS = r"""
+struct Spot { i64 place; int channel; };  // of a pack of channels that lie last
+__device__ __forceinline__ Spot spot_of(i64 i, int packs)
+{
+    Spot s;
+    if (i > 0x7fffffff) s.place = i / packs, s.channel = (int)(i % packs) * PACK;
+    else s.place = (unsigned)i / (unsigned)packs, s.channel = (int)((unsigned)i % packs) * PACK;
+    return s;
+}
+"""
+
 _COLUMNS = r"""
 __device__ __forceinline__ void read_column(
     const T* x, T* columns, const Window& w, i64 i, int channels, i64 per_image, i64 per_channel,
@@ -269,23 +301,105 @@ extern "C" __global__ void __launch_bounds__(256) max_pool(
     offsets[i] = (W)number;
 }
 """,
-    "max_pool_backward": WINDOW + PART + r"""
+    # The same of channels that lie last: a thread has a pack of them.
+    "max_pool_last": WINDOW + PART + _PACKS + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) max_pool_last(
+    const T* x, T* y, W* offsets, const Window w, i64 count, int packs)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= count) return;
+    const Spot s = spot_of(i, packs);
+    const Place o = place_in(s.place, w.outputs);
+    const int channels = packs * PACK;
+    const T* from = x + o.plane * w.size[0] * w.size[1] * w.size[2] * channels + s.channel;
+    A best[PACK];
+    int number[PACK];
+    for (int e = 0; e < PACK; ++e) best[e] = 0, number[e] = -1;
+    FOR_KERNEL(w, k) {
+        const int a = read_by(w, 0, o.at[0], k0), b = read_by(w, 1, o.at[1], k1);
+        const int c = read_by(w, 2, o.at[2], k2);
+        if (a < 0 || b < 0 || c < 0) continue;
+        const Pack<T, PACK> values = load(from + offset_in(w.size, a, b, c) * channels);
+        for (int e = 0; e < PACK; ++e) {
+            const A v = (A)values.at[e];
+            if (number[e] < 0 || v > best[e] || v != v) best[e] = v, number[e] = k;
+        }
+    }
+    Pack<T, PACK> most;
+    Pack<W, PACK> places;
+    for (int e = 0; e < PACK; ++e) most.at[e] = (T)best[e], places.at[e] = (W)number[e];
+    save(y + i * PACK, most);
+    save(offsets + i * PACK, places);
+}
+""",
+    # A thread has a pack of neighbours in a row, and looks at the windows that one of them lies in.
+    "max_pool_backward": WINDOW + PART + _HAVING + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) max_pool_backward(
     const T* g, const W* offsets, T* x, const Window w, i64 count)
 {
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= count) return;
-    const Place p = place_in(i, w.size);
+    const int packs[3] = {w.size[0], w.size[1], w.size[2] / PACK};
+    const Place p = place_in(i, packs);
+    const int c = p.at[2] * PACK;
     const i64 first = p.plane * w.outputs[0] * w.outputs[1] * w.outputs[2];
-    A sum = 0;
-    FOR_KERNEL(w, k) {
-        const int a = window_of(w, 0, p.at[0], k0), b = window_of(w, 1, p.at[1], k1);
-        const int c = window_of(w, 2, p.at[2], k2);
-        if (a < 0 || b < 0 || c < 0) continue;
-        const i64 at = first + offset_in(w.outputs, a, b, c);
-        if ((i64)offsets[at] == k) sum += (A)g[at];
+    const Span s0 = windows_having(w, 0, p.at[0], p.at[0]);
+    const Span s1 = windows_having(w, 1, p.at[1], p.at[1]);
+    const Span s2 = windows_having(w, 2, c, c + PACK - 1);
+    A sums[PACK];
+    for (int e = 0; e < PACK; ++e) sums[e] = 0;
+    for (int oa = s0.begin; oa < s0.end; ++oa) {
+        const int k0 = position_in(w, 0, oa, p.at[0]);
+        for (int ob = s1.begin; ob < s1.end; ++ob) {
+            const int k1 = position_in(w, 1, ob, p.at[1]);
+            if (k0 < 0 || k1 < 0) continue;
+            const i64 row = first + offset_in(w.outputs, oa, ob, 0);
+            for (int oc = s2.begin; oc < s2.end; ++oc) {
+                const int k2 = (int)offsets[row + oc] - (k0 * w.kernel[1] + k1) * w.kernel[2];
+                const A slope = (A)g[row + oc];
+                const bool here = k2 >= 0 && k2 < w.kernel[2];
+                const int at = oc * w.stride[2] - w.padding[2] + k2 * w.dilation[2] - c;
+                for (int e = 0; e < PACK; ++e) sums[e] += here && at == e ? slope : A(0);
+            }
+        }
     }
-    x[i] = (T)sum;
+    Pack<T, PACK> result;
+    for (int e = 0; e < PACK; ++e) result.at[e] = (T)sums[e];
+    save(x + i * PACK, result);
+}
+""",
+    "max_pool_backward_last": WINDOW + PART + _PACKS + PART + _HAVING + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) max_pool_backward_last(
+    const T* g, const W* offsets, T* x, const Window w, i64 count, int packs)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= count) return;
+    const Spot s = spot_of(i, packs);
+    const Place p = place_in(s.place, w.size);
+    const int channels = packs * PACK;
+    const i64 first = p.plane * w.outputs[0] * w.outputs[1] * w.outputs[2];
+    const Span s0 = windows_having(w, 0, p.at[0], p.at[0]);
+    const Span s1 = windows_having(w, 1, p.at[1], p.at[1]);
+    const Span s2 = windows_having(w, 2, p.at[2], p.at[2]);
+    A sums[PACK];
+    for (int e = 0; e < PACK; ++e) sums[e] = 0;
+    for (int oa = s0.begin; oa < s0.end; ++oa)
+        for (int ob = s1.begin; ob < s1.end; ++ob)
+            for (int oc = s2.begin; oc < s2.end; ++oc) {
+                const int k0 = position_in(w, 0, oa, p.at[0]);
+                const int k1 = position_in(w, 1, ob, p.at[1]);
+                const int k2 = position_in(w, 2, oc, p.at[2]);
+                if (k0 < 0 || k1 < 0 || k2 < 0) continue;
+                const int k = (k0 * w.kernel[1] + k1) * w.kernel[2] + k2;
+                const i64 at = (first + offset_in(w.outputs, oa, ob, oc)) * channels + s.channel;
+                const Pack<W, PACK> numbers = load(offsets + at);
+                const Pack<T, PACK> slopes = load(g + at);
+                for (int e = 0; e < PACK; ++e)
+                    sums[e] += (int)numbers.at[e] == k ? (A)slopes.at[e] : A(0);
+            }
+    Pack<T, PACK> result;
+    for (int e = 0; e < PACK; ++e) result.at[e] = (T)sums[e];
+    save(x + i * PACK, result);
 }
 """,
     # The same of windows that cover the plane, and where in it the maxima lie.

@@ -1,4 +1,6 @@
-"""Pooling: a kernel each way, a thread for each output forward and for each input backward."""
+"""Pooling: a kernel each way, a thread for each output forward and for each input backward, or for
+some neighbours.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ import cupy
 import numpy as np
 
 from ...windows import Ints
-from .launch import FLOATS, LIMIT, dense, int32, name_of
+from .launch import FLOATS, LIMIT, dense, int32, name_of, pack_of
 from .registry import NodeCall, backward, forward
-from .windows import Windows, launch, windows_over
+from .windows import Windows, is_last, laid_last, launch, launch_last, new_last, windows_over
 
 __all__: list[str] = []
 
@@ -44,6 +46,11 @@ def _max_pool(n: int) -> None:
             return None
         shape = (*self.shape[:-n], *windows.outputs)
         index = np.dtype(_smallest_index(windows.taps))
+        if self.ndim == n + 2 and is_last(self):
+            result, offsets = new_last(shape, self.dtype), new_last(shape, index)
+            arrays = [self, result, offsets]
+            launch_last("max_pool_last", windows, result, arrays, index=index.name)
+            return result, offsets
         result, offsets = ndarray(shape, self.dtype), ndarray(shape, index)
         arrays = [dense(self), result, offsets]
         launch("max_pool", windows, result.size, arrays, index=index.name)
@@ -58,9 +65,17 @@ def _max_pool(n: int) -> None:
         )  # fmt: skip
         if windows is None or name_of(call.g.dtype) not in FLOATS or not prod(shape):
             return None
-        result = ndarray(shape, call.g.dtype)
-        arrays = [dense(call.g), dense(offsets), result]
-        launch("max_pool_backward", windows, result.size, arrays, index=name_of(offsets.dtype))
+        index = name_of(offsets.dtype)
+        if len(shape) == n + 2 and is_last(offsets):
+            result = new_last(shape, call.g.dtype)
+            arrays = [laid_last(call.g), offsets, result]
+            launch_last("max_pool_backward_last", windows, result, arrays, index=index)
+        else:
+            result = ndarray(shape, call.g.dtype)
+            pack = pack_of(shape[-1], result)
+            arrays = [dense(call.g), dense(offsets), result]
+            launch("max_pool_backward", windows, result.size // pack, arrays, index=index,
+                   pack=pack)  # fmt: skip
         return call.answer(self=result)
 
     @forward(f"avg_pool{n}d", keeps=True)

@@ -9,10 +9,13 @@ from typing import Any, NamedTuple
 import cupy
 
 from ...windows import Ints, numbers, output_size
+from ..fused.launch import New
 from ..kernels.windows import KERNELS
-from .launch import BLOCK, LIMIT, blocks, int64, kernel, name_of
+from .launch import BLOCK, LIMIT, blocks, int32, int64, kernel, name_of, pack_of
 
-__all__ = ["Windows", "launch", "windows_over"]
+__all__ = [
+    "Windows", "is_last", "laid_last", "launch", "launch_last", "new_last", "windows_over",
+]  # fmt: skip
 
 Array = Any  # cupy.ndarray
 Sizes = tuple[int, ...]
@@ -64,8 +67,58 @@ def windows_over(
 
 
 def launch(
-    name: str, windows: Windows, count: int, arrays: list[Array], *rest: Any, index: str = ""
-) -> None:
-    """Starts a kernel with a thread for each of `count` elements; `index` is the dtype of W."""
-    run = kernel(KERNELS[name], name, name_of(arrays[0].dtype), index or None)
+    name: str, windows: Windows, count: int, arrays: list[Array], *rest: Any, index: str = "",
+    pack: int = 1,
+) -> None:  # fmt: skip
+    """Starts a kernel with a thread for each of `count` elements, or packs; `index` is the dtype
+    of W.
+    """
+    run = kernel(KERNELS[name], name, name_of(arrays[0].dtype), index or None, pack)
     run((blocks(count),), (BLOCK,), (*arrays, windows.packed, int64(count), *rest))
+
+
+def launch_last(
+    name: str, windows: Windows, result: Array, arrays: list[Array], *rest: Any, index: str = ""
+) -> None:
+    """Starts a kernel of channels that lie last, with a thread for each pack of them in `result`,
+    which is one of the arrays.
+    """
+    channels = result.shape[1]
+    pack = pack_of(channels, *arrays)
+    packs = int32(channels // pack)
+    launch(
+        name, windows, result.size // pack, arrays, packs, *rest, index=index, pack=pack
+    )  # fmt: skip
+
+
+# Channels that lie last ---------------------------------------------------------------------------
+
+
+def strides_last(shape: Sizes, itemsize: int) -> Sizes:
+    """The strides of an array of that shape whose channels lie last."""
+    strides, step = [0] * len(shape), itemsize
+    for axis in (1, *range(len(shape) - 1, 1, -1), 0):
+        strides[axis] = step
+        step *= shape[axis]
+    return tuple(strides)
+
+
+def is_last(x: Array) -> bool:
+    """Whether the channels of an array lie last, and it does not lie in the order of its dims."""
+    return not x._c_contiguous and bool(x.strides == strides_last(x.shape, x.itemsize))
+
+
+def new_last(shape: Sizes, dtype: Any) -> Array:
+    """A new array whose channels lie last."""
+    return New(shape, dtype, strides_last(shape, dtype.itemsize)).make()
+
+
+def laid_last(x: Array) -> Array:
+    """`x`, or a copy whose channels lie last. Images of one element lie both ways."""
+    if x.strides == strides_last(x.shape, x.itemsize):
+        return x
+    if x._c_contiguous and max(x.shape[2:]) == 1:
+        return x
+    copy = new_last(x.shape, x.dtype)
+    copy[...] = x
+    return copy
