@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-os.environ["CUGRAD_DEVICE"] = "cuda"
+os.environ |= {"CUGRAD_DEVICE": "cuda", "CUGRAD_CUDNN": "0"}
 
 from tests.support import fake_cudnn, fake_launches
 

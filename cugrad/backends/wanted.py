@@ -25,21 +25,26 @@ class Settings:
 class ByCudnn(Settings):
     """Whether convolutions on CUDA are cuDNN's, and how: the switches of `torch.backends.cudnn`.
 
-    `asked` is CUGRAD_CUDNN=1 in the environment; cuDNN's package is imported only then.
+    `asked` is what CUGRAD_CUDNN in the environment says: 0 leaves cuDNN out, with 1 it must be
+    there. None, without the variable, takes it where its package is, which the first convolution
+    imports.
     """
 
     __slots__ = (
         "asked", "enabled", "benchmark", "benchmark_limit", "deterministic", "allow_tf32",
     )  # fmt: skip
+    asked: bool | None
 
     def __init__(self) -> None:
-        self.asked = os.environ.get("CUGRAD_CUDNN", "0") not in ("", "0")
+        said = os.environ.get("CUGRAD_CUDNN", "")
+        self.asked = None if said == "" else said != "0"
         self.enabled, self.benchmark, self.deterministic, self.allow_tf32 = True, False, False, True
         self.benchmark_limit: int | None = None
 
     @property
     def used(self) -> bool:
-        return self.asked and self.enabled
+        """Whether convolutions are cuDNN's, if it is there."""
+        return self.asked is not False and self.enabled
 
 
 class Wanted(Settings):

@@ -382,11 +382,12 @@ def _of_cudnn(name: str, text: str, kind: Any = bool) -> BackendFlag:
 
 
 class cudnn(Flagged):
-    """torch.backends.cudnn: convolutions on CUDA by cuDNN, where CUGRAD_CUDNN=1 asks for it.
+    """torch.backends.cudnn: convolutions on CUDA by cuDNN, where its packages are installed.
 
-    It needs the packages `cugrad[cudnn]` and nvidia-cudnn-cu12 or -cu13, and is imported by the
-    first convolution. Without CUGRAD_CUDNN=1 convolutions are kernels and products of cuBLAS, the
-    same algorithm in each run, and the switches change nothing.
+    They are `cugrad[cudnn]` and nvidia-cudnn-cu12 or -cu13, which the first convolution imports.
+    Without them, and with CUGRAD_CUDNN=0 in the environment, convolutions are kernels and products
+    of cuBLAS, the same algorithm in each run, and the switches change nothing. With CUGRAD_CUDNN=1
+    it is an error if a package is missing.
     """
 
     enabled = _of_cudnn("enabled", "False leaves convolutions to other kernels.")
@@ -403,14 +404,16 @@ class cudnn(Flagged):
 
     @staticmethod
     def is_available() -> bool:
-        """Whether CUGRAD_CUDNN=1 asks for cuDNN on a machine that has CUDA."""
-        is_real = backends.is_usable("cuda") and not backends.is_simulated("cuda")
-        return wanted.cudnn.asked and is_real
+        """Whether cuDNN's packages can be imported on a machine that has CUDA, and CUGRAD_CUDNN=0
+        does not leave them out.
+        """
+        return cudnn.version() is not None
 
     @staticmethod
     def version() -> int | None:
         """cuDNN's, such as 92800 for 9.28.0; None where it is not used."""
-        if not cudnn.is_available():
+        is_real = backends.is_usable("cuda") and not backends.is_simulated("cuda")
+        if wanted.cudnn.asked is False or not is_real:
             return None
         return backends.get("cuda").cudnn_version()
 

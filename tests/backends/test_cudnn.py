@@ -61,7 +61,7 @@ else:
     from cugrad.autograd.engine import backward_pass
     from cugrad.backends import get
     from cugrad.backends.cupy.cudnn import convolutions, frontend
-    from cugrad.backends.wanted import wanted
+    from cugrad.backends.wanted import ByCudnn, wanted
     from tests.support.fake_cudnn import NumericalNote, fake
 
     F = cugrad.nn.functional
@@ -217,14 +217,54 @@ else:
             F.conv2d(x, w)
         assert len(cudnn.indices) == count + 1 and len(cudnn.graphs) == 1
 
+    @pytest.fixture
+    def missing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        monkeypatch.setitem(__import__("sys").modules, "cudnn", None)
+        convolutions._plans.clear()
+        frontend._imported.cache_clear()
+        yield
+        frontend._imported.cache_clear()
+
+    @pytest.mark.usefixtures("missing")
     def test_without_the_package_the_error_says_how_to_install_it(
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setattr(wanted.cudnn, "asked", True)
-        monkeypatch.setitem(__import__("sys").modules, "cudnn", None)
-        convolutions._plans.clear()
-        frontend.frontend.cache_clear()
         x = cugrad.ones(1, 1, 3, 3, device="cuda")
         with pytest.raises(ImportError, match=r"pip install 'cugrad\[cudnn\]' nvidia-cudnn-cu1"):
             F.conv2d(x, x)
         assert get("cuda") is not None
+
+    @pytest.mark.usefixtures("missing")
+    def test_by_default_what_is_missing_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+        x = cugrad.ones(1, 1, 3, 3, device="cuda", requires_grad=True)
+        for asked in (None, False):
+            monkeypatch.setattr(wanted.cudnn, "asked", asked)
+            x.grad = None
+            F.conv2d(x, x).sum().backward()
+            assert (x.grad == 2).all() and not cugrad.backends.cudnn.is_available()
+            assert cugrad.backends.cudnn.version() is None
+
+    def test_by_default_what_is_installed_is_used(
+        cudnn: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(wanted.cudnn, "asked", None)
+        assert cugrad.backends.cudnn.is_available()
+        step(leaf((2, 3, 5, 5), "float32"), leaf((4, 3, 2, 2), "float32"), None)
+        assert len(cudnn.calls) == 3
+        monkeypatch.setattr(wanted.cudnn, "asked", False)
+        assert not cugrad.backends.cudnn.is_available()
+        step(leaf((2, 3, 5, 5), "float32"), leaf((4, 3, 2, 2), "float32"), None)
+        assert len(cudnn.calls) == 3
+
+    @pytest.mark.parametrize(
+        ("said", "asked"), [(None, None), ("", None), ("0", False), ("1", True)]
+    )
+    def test_what_the_environment_says(
+        said: str | None, asked: bool | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("CUGRAD_CUDNN", raising=False)
+        if said is not None:
+            monkeypatch.setenv("CUGRAD_CUDNN", said)
+        settings = ByCudnn()
+        assert settings.asked is asked and settings.used is (asked is not False)

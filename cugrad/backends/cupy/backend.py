@@ -350,8 +350,8 @@ class CupyBackend:
 
         return NcclRank(size, identifier, rank)
 
-    def cudnn_version(self) -> int:
-        """ImportError, which says how to install it, where cuDNN is not there."""
+    def cudnn_version(self) -> int | None:
+        """None where cuDNN is not there."""
         from .cudnn.frontend import version
 
         return version()

@@ -1,7 +1,7 @@
 """A convolution, and the gradients of its operands, as graphs of cuDNN that are kept by form.
 
 Operands are channels-first or channels-last; the result lies as they do. None is answered where
-cuDNN has no algorithm, and written kernels compute the convolution.
+cuDNN is not installed or has no algorithm, and written kernels compute the convolution.
 """
 
 from __future__ import annotations
@@ -179,6 +179,8 @@ def _computed(
     if first.dtype.name not in KINDS or min(prod(shape), first.size, second.size) == 0:
         return None
     module, settings = frontend(), wanted.cudnn
+    if module is None:
+        return None
     first, second = _laid(first, last), _laid(second, last)
     is_captured = capturing.now is not None
     form = GraphForm(

@@ -10,27 +10,43 @@ from typing import Any
 import cupy
 
 from ....runtime.kept import of_thread
+from ...wanted import wanted
 
 __all__ = ["frontend", "handle_of", "not_supported", "version"]
 
 
 @cache
-def frontend() -> Any:
-    """The module `cudnn`; ImportError that says how to install it."""
+def _imported() -> Any:
+    """The module `cudnn` with its library; or the error, where one is missing."""
     try:
-        return importlib.import_module("cudnn")
-    except (ImportError, OSError) as error:
-        major = cupy.cuda.runtime.runtimeGetVersion() // 1000
-        raise ImportError(
-            "CUGRAD_CUDNN=1 asks for convolutions by cuDNN, which cannot be imported: "
-            f"{error}. Do `pip install 'cugrad[cudnn]' nvidia-cudnn-cu{major}`, or leave "
-            "CUGRAD_CUDNN out"
-        ) from error
+        module = importlib.import_module("cudnn")
+        module.backend_version()
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:
+        return error
+    return module
 
 
-def version() -> int:
-    """cuDNN's, such as 92800 for 9.28.0."""
-    return int(frontend().backend_version())
+def frontend() -> Any:
+    """The module `cudnn`; None where it cannot be imported, but an ImportError that says how to
+    install it where CUGRAD_CUDNN=1 asks for it.
+    """
+    module = _imported()
+    if not isinstance(module, Exception):
+        return module
+    if not wanted.cudnn.asked:
+        return None
+    major = cupy.cuda.runtime.runtimeGetVersion() // 1000
+    raise ImportError(
+        "CUGRAD_CUDNN=1 asks for convolutions by cuDNN, which cannot be imported: "
+        f"{module}. Do `pip install 'cugrad[cudnn]' nvidia-cudnn-cu{major}`, or leave "
+        "CUGRAD_CUDNN out"
+    ) from module
+
+
+def version() -> int | None:
+    """cuDNN's, such as 92800 for 9.28.0; None where it is not there."""
+    module = frontend()
+    return None if module is None else int(module.backend_version())
 
 
 def not_supported(module: Any) -> tuple[type[Exception], ...]:
