@@ -48,7 +48,7 @@ BFLOAT16 = torch.bfloat16
 
 # What has no kernel of its own for a reason: copies, and functions that CUDA's library lacks.
 LEFT = """
-    real imag conj to_dtype digamma polygamma special_zeta igamma igammac gamma_quantile
+    real imag conj digamma polygamma special_zeta igamma igammac gamma_quantile
     gamma_cdf_slope erfinv special_erfcx special_log_ndtr special_ndtri i0 special_i0e
     special_i1 special_i1e
 """
@@ -133,7 +133,8 @@ def measured(case: Case) -> Counts:
 
 def rows() -> list[Case]:
     """Every elementwise row: a kernel forward, a kernel backward."""
-    params = {"masked_fill": {"value": 0.5}, "threshold": {"threshold": 0.1, "value": 2.0},
+    params = {"masked_fill": {"value": 0.5}, "to_dtype": {"dtype": np.dtype("float16")},
+              "threshold": {"threshold": 0.1, "value": 2.0},
               "clamp": {"min": 0.2, "max": 0.6}}  # fmt: skip
     found = []
     for name, op in TABLE.items():

@@ -123,8 +123,11 @@ FORWARD: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("median", halves((2**20 + 1, 2048)), SOME),
     *[(name, halves((*lead, 2**21 + 1, 2), (*lead, 2, 2**10)), {})
       for name, lead in (("mm", ()), ("bmm", (1,)), ("matmul", ()))],
-    ("sum", halves(ROWS), {"dim": (0,)}),
-    ("mean", halves(ROWS), {"dim": (1,)}),
+    *[(name, halves(ROWS), {"dim": dim}) for name in ("sum", "mean") for dim in ((0,), (1,))],
+    *[(name, halves(ROWS), {}) for name in ("sum", "mean", "max_all", "min_all")],
+    *[(name, halves(CUBE), {"dim": dim}) for name in ("amax", "amin") for dim in ((1,), (2,))],
+    ("clone", halves(ROWS), {"order": "C"}), ("unsafe_view", halves(ROWS), {"shape": (-1,)}),
+    ("to_dtype", halves(ROWS), {"dtype": np.dtype(SINGLE)}),
     ("add", halves(ROWS, ROWS), {}),
     ("add", halves(ROWS, (N,)), {}),
     ("add", halves((N, MANY), (N, 1)), {}),
@@ -157,7 +160,9 @@ BACKWARD: list[tuple[str, Made, dict[str, Made], list[tuple[int, ...]], dict[str
     ("adaptive_max_pool2d_with_indices", ((*PLANES[:2], 60, 60), HALF),
      {"indices": ((*PLANES[:2], 60, 60), "uint16")}, [PLANES], {"sizes": (60, 60)}),
     *[(name, ((MANY,), HALF), {"self": (ROWS, HALF), "result": ((MANY,), HALF)}, [ROWS],
-       {"dim": (1,)}) for name in ("logsumexp", "var", "std")],
+       {"dim": (1,)}) for name in ("logsumexp", "var", "std", "amax", "amin")],
+    *[(name, ((), HALF), {"self": ((5, 9), HALF), "result": ((), HALF)}, [(5, 9)], {})
+      for name in ("max_all", "min_all")],
     ("cumsum", (ROWS, HALF), {}, [ROWS], {"dim": 1}),
     *[(name, (ROWS, HALF), {"self": (ROWS, HALF), "result": (ROWS, HALF)}, [ROWS], {"dim": 1})
       for name in ("cumprod", "logcumsumexp")],
@@ -256,7 +261,7 @@ else:
         def call() -> Any:
             arrays = [made(x) for x in operands]
             if op.kind == "elementwise":
-                return get("cuda").row_function(op)(*arrays)
+                return get("cuda").row_function(op)(*arrays, **params)
             return registry.FORWARDS[name](*arrays, *[full.get(p) for p in op.params])
 
         return call

@@ -132,7 +132,7 @@ def on_device(x: Any, layout: str = "dense") -> Any:
         memory = fake_cuda.clothed(np.empty(x.size + 1, x.dtype))
         memory[1:] = fake_cuda.clothed(x.reshape(-1).copy())
         return memory[1:].reshape(x.shape)
-    return fake_cuda.clothed(x.copy())
+    return fake_cuda.clothed(x.copy("K"))
 
 
 if fake_cuda.REAL is None:

@@ -358,6 +358,19 @@ for dtype in ("bool", "uint8", "int16", "int64", "complex64", "complex128"):
              {"dim": dim})  # fmt: skip
     case("cat", dtype, drawn([few, few]), {"dim": 1})
 
+# as they lie, and in some order of the dims: neighbours that stay so, and others
+COPIES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+    ((4, 3, 16), (1, 0, 2)), ((300, 7), (1, 0)), ((2, 3, 5, 4), (0, 2, 1, 3)),
+    ((3, 5, 2), (2, 0, 1)),
+]  # fmt: skip
+for shape, dims in COPIES:
+    turned: Any = lambda rng, s=shape, d=dims: rng.random(s).transpose(d)
+    case("clone", f"{shape} {dims}", drawn(turned), {"order": "C"})
+    case("unsafe_view", f"{shape} {dims}", drawn(turned), {"shape": (prod(shape),)})
+for dtype in ("bool", "int64", "complex64"):
+    case("clone", dtype, drawn(lambda rng, d=dtype: rng.integers(0, 5, (9, 4)).astype(d).T),
+         {"order": "C"})  # fmt: skip
+
 # parts of less than a word, of some, of more than a block copies; empty ones, and many
 JOINS = [((3,), 0, (1, 4)), ((4, 8), 1, (8, 16, 8)), ((5, 3), 0, (2, 0, 3)), ((2, 4, 6), 1, (4, 1)),
          ((2, 5000), 1, (4000, 1000)), ((2, 3), 1, (0, 3)),
@@ -398,10 +411,21 @@ for shape, dims in STATISTICS:
     how = {"dim": dims, "keepdim": shape == (5, 7)}
     for name in ("sum", "mean") if shape != (3, 40, 5) else ():  # the last dims, or the first
         case(name, f"{shape} {dims}", drawn(normal(*shape)), how, slack=20)
+    for name in ("amax", "amin") if dims in ((1,), (1, 2)) else ():
+        if shape != (3, 40, 5):
+            case(name, f"{shape} {dims}", drawn(with_ties(*shape)), how, (("self",),))
     case("logsumexp", f"{shape} {dims}", drawn(normal(*shape)), how, (("self",),), slack=20)
     for name in ("var", "std"):
         case(name, f"{shape} {dims}", drawn(normal(*shape)), {**how, "correction": shape[0] % 2},
              (("self",),), slack=40)  # fmt: skip
+# rows that blocks share, and so many before another dim that a block has 32 of them
+for shape, dims in (((50001,), None), ((2, 20000), (1,)), ((3, 3, 3000), (1,))):
+    for name in ("sum", "mean"):
+        case(name, f"{shape} {dims}", drawn(normal(*shape)), {"dim": dims}, slack=200)
+    for name in ("amax", "amin"):
+        case(name, f"{shape} {dims}", drawn(with_ties(*shape)), {"dim": dims}, (("self",),))
+for name in ("max_all", "min_all"):
+    case(name, "", drawn(normal(5, 70)), {}, (("self",),))
 case("std", "equals", lambda rng: [np.ones((2, 3))], {"dim": (1,)}, (("self",),))
 case("logsumexp", "infinite", lambda rng: [np.array([[-np.inf, -np.inf], [1.0, np.inf]])],
      {"dim": (1,)})  # fmt: skip

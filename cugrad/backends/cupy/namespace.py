@@ -18,12 +18,14 @@ from ..wanted import wanted
 from ..written_to import may_write
 from .capture import capturing
 from .codecs import CodecKernels
-from .fused.rows import mean_of, sum_of
+from .fused.copies import dense
+from .fused.rows import mean_of
 from .gemm import matmul
 from .launches import order
 from .windows import as_strided
 from .written import cells
 from .written.norms import track_moment
+from .written.totals import sum_over
 
 __all__ = ["CupyNamespace"]
 
@@ -121,6 +123,7 @@ class CupyNamespace(Features):
     special = CupyxSpecial()
     track_moment = staticmethod(track_moment)
     lstm_step, lstm_back = staticmethod(cells.lstm_step), staticmethod(cells.lstm_back)
+    ascontiguousarray = staticmethod(dense)
     gru_step, gru_back = staticmethod(cells.gru_step), staticmethod(cells.gru_back)
 
     def __getattr__(self, name: str) -> Any:
@@ -387,8 +390,8 @@ class CupyNamespace(Features):
 
     @staticmethod
     def sum(a: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
-        if dtype is None and axis is not None:
-            sums = sum_of(a, axis, keepdims)
+        if dtype is None:
+            sums = sum_over(a, axis, keepdims)
             if sums is not None:
                 return sums
         return _reduce(cupy.sum, a, axis, dtype, keepdims)

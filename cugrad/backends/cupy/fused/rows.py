@@ -214,7 +214,7 @@ def forward_plan(op: Any, args: Sequence[Any]) -> KernelPlan:
     if type(result) is not Traced:
         raise Untraceable("its result is no array")
     _demand_floats(arrays, [result])
-    if all(x.function in ("input", "number", "astype") for x in reached_from([result])):
+    if all(x.function in ("input", "number") for x in reached_from([result])):
         raise Untraceable("it copies")
     return plan_of(f"{op.name}_forward", trace, [result], arrays, told)
 

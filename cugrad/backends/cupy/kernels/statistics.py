@@ -1,5 +1,5 @@
 """Kernels of one number of each row: the logarithm of its sum of exponentials, its variance, its
-deviation. Rows are those of `scores.py`.
+deviation, its sum, its mean, its extremes. Rows are those of `scores.py`.
 """
 
 from __future__ import annotations
@@ -7,9 +7,32 @@ from __future__ import annotations
 from . import PART, whole
 from .scores import ROW
 
-__all__ = ["KERNELS", "KINDS", "NAMES", "SOURCE"]
+__all__ = ["KERNELS", "KINDS", "NAMES", "SOURCE", "TOTALS"]
 
 KINDS = {"logsumexp": 0, "var": 1, "std": 2}
+TOTALS = {"sum": 0, "mean": 1, "amax": 2, "amin": 3}
+
+_TOTAL = r"""
+struct Total {
+    __device__ A operator()(A a, A b) const
+    {
+        if constexpr (KIND == 2) return a >= b || a != a ? a : b;  // nan is beyond all
+        if constexpr (KIND == 3) return a <= b || a != a ? a : b;
+        return a + b;
+    }
+};
+__device__ __forceinline__ A nothing()
+{
+    const A infinite = (A)__int_as_float(0x7F800000);
+    return KIND < 2 ? A(0) : KIND == 2 ? -infinite : infinite;
+}
+__device__ __forceinline__ A joined(A value, const T* x)
+{
+    const Pack<T, PACK> v = load(x);
+    for (int k = 0; k < PACK; ++k) value = Total()(value, (A)v.at[k]);
+    return value;
+}
+"""
 
 _MEAN = r"""
 __device__ A mean_of(const T* x, const Row& r, int n, int inner, int team)
@@ -77,6 +100,68 @@ extern "C" __global__ void __launch_bounds__(1024) row_statistic_backward(
             const A d = (A)v.at[k] - shift;
             v.at[k] = (T)(slope * (KIND == 0 ? exp(d) : d));
         }
+        save(out + r.base + (i64)j * inner, v);
+    }
+}
+""",
+    # The sum, the mean or the extreme of each row.
+    "row_total": ROW + PART + _TOTAL + PART + r"""
+extern "C" __global__ void __launch_bounds__(1024) row_total(
+    const T* x, T* result, i64 rows, int n, int inner, int team)
+{
+    const Row r = row_of(rows, n, inner, team);
+    A total = nothing();
+    #pragma unroll 4
+    for (int j = r.begin; j < r.end; j += r.step)
+        total = joined(total, x + r.base + (i64)j * inner);
+    total = of_row(total, team, Total());
+    if (r.leads) result[r.number] = (T)(KIND == 1 ? total / n : total);
+}
+""",
+    # The same of a few long rows, gridDim.x blocks for each: the one that comes last joins what
+    # they have, in their order.
+    "long_total": _TOTAL + PART + r"""
+extern "C" __global__ void __launch_bounds__(512) long_total(
+    const T* x, T* result, A* partial, unsigned* tickets, i64 n)
+{
+    x += blockIdx.y * n;
+    A total = nothing();
+    const i64 step = (i64)gridDim.x * 512 * PACK, packed = n / PACK * PACK;
+    #pragma unroll 4
+    for (i64 j = ((i64)blockIdx.x * 512 + threadIdx.x) * PACK; j < packed; j += step)
+        total = joined(total, x + j);
+    if (blockIdx.x == 0 && threadIdx.x < n - packed)
+        total = Total()(total, (A)x[packed + threadIdx.x]);
+    total = of_team(total, 512, Total());
+    A* parts = partial + blockIdx.y * gridDim.x;
+    if (threadIdx.x == 0) parts[blockIdx.x] = total;
+    if (!comes_last(tickets + blockIdx.y, gridDim.x)) return;
+    total = nothing();
+    for (int k = threadIdx.x; k < (int)gridDim.x; k += 512)
+        total = Total()(total, ((const volatile A*)parts)[k]);
+    total = of_team(total, 512, Total());
+    if (threadIdx.x == 0) result[blockIdx.y] = (T)(KIND == 1 ? total / n : total);
+}
+""",
+    # The gradient of an extreme y: g is shared by the elements that equal it, or are nan as it is.
+    "row_extreme_backward": ROW + PART + r"""
+__device__ __forceinline__ bool equals(A x, A y) { return x == y || (x != x && y != y); }
+extern "C" __global__ void __launch_bounds__(1024) row_extreme_backward(
+    const T* g, const T* x, const T* y, T* out, i64 rows, int n, int inner, int team)
+{
+    const Row r = row_of(rows, n, inner, team);
+    const A top = r.is_there ? (A)y[r.number] : A(0);
+    A ties = 0;
+    #pragma unroll 4
+    for (int j = r.begin; j < r.end; j += r.step) {
+        const Pack<T, PACK> v = load(x + r.base + (i64)j * inner);
+        for (int k = 0; k < PACK; ++k) ties += equals((A)v.at[k], top) ? A(1) : A(0);
+    }
+    ties = of_row(ties, team, Sum());
+    const T share = (T)(r.is_there && ties > 0 ? (A)g[r.number] / ties : A(0));
+    for (int j = r.begin; j < r.end; j += r.step) {
+        Pack<T, PACK> v = load(x + r.base + (i64)j * inner);
+        for (int k = 0; k < PACK; ++k) v.at[k] = equals((A)v.at[k], top) ? share : (T)0.0f;
         save(out + r.base + (i64)j * inner, v);
     }
 }

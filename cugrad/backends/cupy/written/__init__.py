@@ -19,6 +19,7 @@ from . import (
     products,
     scans,
     scores,
+    totals,
 )
 from .attention import attention, attention_backward
 from .registry import backward_of, forward_of
@@ -38,4 +39,5 @@ __all__ = [
     "products",
     "scans",
     "scores",
+    "totals",
 ]

@@ -7,9 +7,9 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-import cupy
 import numpy as np
 
+from ..fused.copies import dense
 from ..fused.expressions import name_of
 from ..fused.reductions import tickets_of_stream
 from ..kernels import code
@@ -103,11 +103,6 @@ def kernel(
 def accumulator(dtype: Any) -> Any:
     """The NumPy type in which sums of a dtype are kept."""
     return np.float64 if name_of(dtype) == "float64" else np.float32
-
-
-def dense(x: Array) -> Array:
-    """An array whose elements lie one after another, in order."""
-    return x if x.flags.c_contiguous else cupy.ascontiguousarray(x)
 
 
 def pack_of(n: int, *arrays: Array) -> int:

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import cupy
 
-from ..fused.rows import mean_of, sum_of
 from ..kernels.scores import KERNELS
 from ..kernels.statistics import KERNELS as STATISTICS
 from ..kernels.statistics import KINDS
@@ -28,7 +27,7 @@ from .launch import (
 )
 from .registry import NodeCall, backward, forward
 
-__all__: list[str] = []
+__all__ = ["Dims", "Scores", "many_rows", "rows_along"]
 
 Array = Any  # cupy.ndarray
 Dims = tuple[int, ...] | None
@@ -239,9 +238,9 @@ def nll_loss_backward(
 # Statistics ---------------------------------------------------------------------------------------
 
 
-def _rows(shape: tuple[int, ...], dim: Dims) -> tuple[Scores, tuple[int, ...]] | None:
-    """The rows along dims that follow one another, and these; None for others, for what has no
-    elements, and for a few long rows, which would keep few blocks busy.
+def rows_along(shape: tuple[int, ...], dim: Dims) -> tuple[Scores, tuple[int, ...]] | None:
+    """The rows along dims that follow one another, and these; None for others, and for what has no
+    elements.
     """
     dims = tuple(range(len(shape))) if dim is None else dim
     if type(dims) is not tuple or not dims or any(not -len(shape) <= d < len(shape) for d in dims):
@@ -250,8 +249,15 @@ def _rows(shape: tuple[int, ...], dim: Dims) -> tuple[Scores, tuple[int, ...]] |
     if dims != tuple(range(dims[0], dims[-1] + 1)) or not prod(shape):
         return None
     n, inner = prod(shape[dims[0] : dims[-1] + 1]), prod(shape[dims[-1] + 1 :])
-    rows = Scores(prod(shape) // n, n, inner)
-    return (rows, dims) if rows.fits and (rows.number >= 32 or n <= ALONE) else None
+    return Scores(prod(shape) // n, n, inner), dims
+
+
+def many_rows(shape: tuple[int, ...], dim: Dims) -> tuple[Scores, tuple[int, ...]] | None:
+    """The same; None for a few long rows, which would keep few blocks busy."""
+    found = rows_along(shape, dim)
+    if found is None or not found[0].fits or found[0].number < 32 and found[0].n > ALONE:
+        return None
+    return found
 
 
 def _launched(name: str, kind: str, rows: Scores, correction: float, *arrays: Array) -> None:
@@ -268,7 +274,7 @@ def _launched(name: str, kind: str, rows: Scores, correction: float, *arrays: Ar
 
 
 def _statistic(kind: str, x: Array, dim: Dims, correction: float, keepdim: bool) -> Array | None:
-    rows_and_dims = _rows(x.shape, dim)
+    rows_and_dims = many_rows(x.shape, dim)
     if (
         rows_and_dims is None
         or name_of(x.dtype) not in FLOATS
@@ -299,7 +305,7 @@ for _kind in ("var", "std"):
 def _slopes(kind: str) -> Any:
     def gradient(call: NodeCall) -> tuple[Array | None, ...] | None:
         x, result = call["self"], call["result"]
-        rows_and_dims = _rows(call.shape("self"), call.params["dim"])
+        rows_and_dims = many_rows(call.shape("self"), call.params["dim"])
         if x is None or rows_and_dims is None or call.g.dtype != x.dtype:
             return None
         result = call.g if result is None else result
@@ -316,18 +322,3 @@ def _slopes(kind: str) -> Any:
 
 for _kind in KINDS:
     backward(_kind)(_slopes(_kind))
-
-
-# Sums ---------------------------------------------------------------------------------------------
-
-
-@forward("sum", keeps=True)
-def total(self: Array, dim: tuple[int, ...] | None, keepdim: bool) -> Array | None:
-    """By `sum_of`, where that has a kernel."""
-    return sum_of(self, dim, keepdim)
-
-
-@forward("mean", keeps=True)
-def mean(self: Array, dim: tuple[int, ...] | None, keepdim: bool) -> Array | None:
-    """By `mean_of`, where that has a kernel."""
-    return mean_of(self, dim, keepdim)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import cupy
 
+from ...fused.copies import dense_copy
 from ...kernels.copies import JOINED, KERNELS
 from ..launch import BLOCK, LIMIT, blocks, dense, int32, int64, kernel
 from ..registry import forward
@@ -58,6 +59,24 @@ def span(x: Array, dims: Iterable[int]) -> tuple[int, int] | None:
 def team_for(packs: int) -> int:
     """How many threads share a row of so many packs."""
     return min(BLOCK, 1 << (packs - 1).bit_length())
+
+
+# In the order of the dims ------------------------------------------------------------------------
+
+
+@forward("clone", keeps=True)
+def clone(self: Array, order: str) -> Array | None:
+    """In one kernel, where the copy is to lie in the order of its dims."""
+    steps = [s for s, n in zip(self.strides, self.shape) if n > 1]
+    in_order = order == "C" or 0 in self.strides or steps == sorted(steps, reverse=True)
+    return dense_copy(self) if in_order else None
+
+
+@forward("unsafe_view", keeps=True)
+def unsafe_view(self: Array, shape: tuple[int, ...]) -> Array | None:
+    """In one kernel."""
+    copy = dense_copy(self)
+    return None if copy is None else copy.reshape(shape)
 
 
 # Picked along a dim -------------------------------------------------------------------------------

@@ -1,0 +1,121 @@
+"""Sums, means and extremes over dims: a kernel each way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+
+from ...wanted import wanted
+from ..fused.rows import mean_of, sum_of
+from ..kernels.statistics import KERNELS, TOTALS
+from .launch import (
+    FLOATS,
+    accumulator,
+    blocks,
+    dense,
+    int32,
+    int64,
+    kernel,
+    name_of,
+    pack_of,
+    tickets_of_stream,
+)
+from .registry import NodeCall, backward, forward
+from .scores import Dims, Scores, many_rows, rows_along
+
+__all__ = ["sum_over"]
+
+Array = Any  # cupy.ndarray
+ndarray = cupy.ndarray
+LONG = 1 << 14  # elements of a row that several blocks share, where rows are few
+FEW = 256  # rows
+PARTS = 1024  # blocks that are enough for a GPU
+THREADS, STEPS = 512, 8  # of a block that has a part of a row, and that a thread should do
+
+
+def _total(kind: str, x: Array, dim: Dims, keepdim: bool) -> Array | None:
+    """Of neighbouring dims: the last ones, or those before many others."""
+    found = rows_along(x.shape, dim)
+    if found is None or name_of(x.dtype) not in FLOATS:
+        return None
+    rows, dims = found
+    is_long = rows.inner == 1 and rows.number < FEW and rows.n > LONG
+    if not is_long and not (rows.fits and (rows.inner == 1 or rows.number >= 32 * FEW)):
+        return None
+    shape = [1 if d in dims else n for d, n in enumerate(x.shape) if keepdim or d not in dims]
+    x, result = dense(x), ndarray(tuple(shape), x.dtype)
+    if is_long:
+        _of_long_rows(kind, x, result, rows)
+        return result
+    pack = rows.pack(x)
+    grid, block, team = rows.grid(pack)
+    run = kernel(KERNELS["row_total"], "row_total", name_of(x.dtype), None, pack,
+                 ACROSS=int(rows.inner > 1), KIND=TOTALS[kind])  # fmt: skip
+    run((grid,), (block,),
+        (x, result, int64(rows.number), int32(rows.n), int32(rows.inner), int32(team)))  # fmt: skip
+    return result
+
+
+def _of_long_rows(kind: str, x: Array, result: Array, rows: Scores) -> None:
+    """Of few rows: several blocks have one together."""
+    whole = 16 // x.itemsize
+    pack = pack_of(whole if rows.number == 1 else rows.n, x)
+    parts = max(1, min(PARTS // rows.number, blocks(rows.n, THREADS * STEPS * pack)))
+    partial = ndarray((rows.number, parts), accumulator(x.dtype))
+    run = kernel(KERNELS["long_total"], "long_total", name_of(x.dtype), None, pack,
+                 KIND=TOTALS[kind])  # fmt: skip
+    run((parts, rows.number), (THREADS,),
+        (x, result, partial, tickets_of_stream(), int64(rows.n)))  # fmt: skip
+
+
+@forward("sum", keeps=True)
+def total(self: Array, dim: Dims, keepdim: bool) -> Array | None:
+    """In one kernel: of rows, of columns, or of all."""
+    of_columns = dim is not None and 0 in dim and len(dim) < self.ndim
+    rows = None if of_columns else _total("sum", self, dim, keepdim)
+    return sum_of(self, dim, keepdim) if rows is None else rows
+
+
+@forward("mean", keeps=True)
+def mean(self: Array, dim: Dims, keepdim: bool) -> Array | None:
+    """In one kernel."""
+    of_columns = dim is not None and 0 in dim and len(dim) < self.ndim
+    rows = None if of_columns else _total("mean", self, dim, keepdim)
+    return mean_of(self, dim, keepdim) if rows is None else rows
+
+
+def sum_over(a: Array, axis: Any, keepdims: bool) -> Array | None:
+    """`total` for any axis; None for what CuPy is to add up."""
+    if type(a) is not ndarray or not wanted.fused or not a.ndim:
+        return None
+    return total(a, axis if axis is None or type(axis) is tuple else (axis,), keepdims)
+
+
+def _extreme(kind: str) -> Any:
+    return lambda self, dim, keepdim: _total(kind, self, dim, keepdim)
+
+
+for _kind in ("amax", "amin"):
+    forward(_kind, f"{_kind[1:]}_all", keeps=True)(_extreme(_kind))
+
+
+@backward("amax", "amin", "max_all", "min_all", keeps=True)
+def gradient_of_extremes(call: NodeCall) -> tuple[Array | None, ...] | None:
+    """In one kernel, which counts those that share a gradient."""
+    x, y, found = call["self"], call["result"], many_rows(call.shape("self"), call.params["dim"])
+    if x is None or y is None or found is None or name_of(x.dtype) not in FLOATS:
+        return None
+    if call.g.dtype != x.dtype or y.dtype != x.dtype:
+        return None
+    rows, x = found[0], dense(x)
+    out = ndarray(x.shape, x.dtype)
+    pack = rows.pack(x, out)
+    grid, block, team = rows.grid(pack)
+    name = "row_extreme_backward"
+    run = kernel(KERNELS[name], name, name_of(x.dtype), None, pack, ACROSS=int(rows.inner > 1))
+    run((grid,), (block,), (
+        dense(call.g), x, dense(y), out, int64(rows.number), int32(rows.n), int32(rows.inner),
+        int32(team),
+    ))  # fmt: skip
+    return call.answer(self=out)
