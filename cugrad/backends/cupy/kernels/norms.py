@@ -72,7 +72,46 @@ extern "C" __global__ void __launch_bounds__(1024) norm_rows(
     const i64 row = (i64)blockIdx.x * (blockDim.x / team) + threadIdx.x / team;
     const int rank = threadIdx.x % team, end = row < rows ? n : 0;
     const T* from = x + row * n;
+    const int first = (int)(row % groups) * (n / spread);
     A mean = 0;
+    if constexpr (HELD > 0) {
+        A held[HELD > 0 ? HELD * PACK : 1];
+        #pragma unroll
+        for (int i = 0; i < HELD; ++i) {
+            const int j = (i * team + rank) * PACK;
+            Pack<T, PACK> v = {};
+            if (j < end) v = load(from + j);
+            for (int k = 0; k < PACK; ++k) held[i * PACK + k] = (A)v.at[k], mean += (A)v.at[k];
+        }
+        mean = parts & 4 ? of_team(mean, team, Sum()) / n : A(0);
+        A square = 0;
+        #pragma unroll
+        for (int i = 0; i < HELD; ++i)
+            for (int k = 0; k < PACK; ++k) {
+                const A c = held[i * PACK + k] -= mean;
+                if ((i * team + rank) * PACK < end) square += c * c;
+            }
+        const A factor = 1 / sqrt(of_team(square, team, Sum()) / n + eps);
+        #pragma unroll
+        for (int i = 0; i < HELD; ++i) {
+            const int j = (i * team + rank) * PACK;
+            if (j >= end) break;
+            Pack<T, PACK> out;
+            for (int k = 0; k < PACK; ++k) {
+                const int c = first + (spread == 1 ? j + k : j / spread);
+                A r = held[i * PACK + k] * factor;
+                if (parts & 1) r *= (A)weight[c];
+                if (parts & 2) r += (A)bias[c];
+                out.at[k] = (T)r;
+            }
+            save(y + row * n + j, out);
+        }
+        if (end > 0 && rank == 0) {
+            if (parts & 4) means[row] = mean;
+            factors[row] = factor;
+        }
+        return;
+    }
     if (parts & 4) {
         for (int j = rank * PACK; j < end; j += team * PACK) {
             const Pack<T, PACK> v = load(from + j);
@@ -89,7 +128,6 @@ extern "C" __global__ void __launch_bounds__(1024) norm_rows(
         }
     }
     const A factor = 1 / sqrt(of_team(square, team, Sum()) / n + eps);
-    const int first = (int)(row % groups) * (n / spread);
     for (int j = rank * PACK; j < end; j += team * PACK) {
         const Pack<T, PACK> v = load(from + j);
         Pack<T, PACK> out;
@@ -297,4 +335,4 @@ extern "C" __global__ void __launch_bounds__(256) track_moment(
 """,
 }
 NAMES = tuple(KERNELS)
-SOURCE = whole(KERNELS, ACROSS=0)
+SOURCE = whole(KERNELS, ACROSS=0, HELD=4)

@@ -2,7 +2,8 @@
 
 A block sorts lines in shared memory, by a network of comparisons (Batcher's bitonic sort, 1968): P
 places for each, a power of two, of which what a line does not have stands behind all others. R
-lines together give each thread of the block a pair to compare.
+lines together give each thread of the block a pair to compare. Elements of four bytes or less are
+words together with their places, which threads keep in registers.
 """
 
 from __future__ import annotations
@@ -33,7 +34,121 @@ template <class K, class Before> __device__ __forceinline__ void put_in_order(
 }
 """
 
+_WORDS = r"""
+// A key and its place in one word: as whole numbers these are in the order of the elements. The
+// keys of floats are their bits, turned around so; all nan are one, and so are both zeros.
+template <int SIZE> struct WordOf { typedef unsigned long long Word; typedef unsigned Bits; };
+template <> struct WordOf<2> { typedef unsigned Word; typedef unsigned short Bits; };
+template <> struct WordOf<1> { typedef unsigned Word; typedef unsigned char Bits; };
+typedef WordOf<sizeof(T)>::Word Word;
+typedef WordOf<sizeof(T)>::Bits Bits;
+constexpr int SHIFT = sizeof(Word) * 4;
+constexpr unsigned SIGN = 1u << (8 * sizeof(T) - 1), ALL = SIGN - 1 + SIGN;
+
+__device__ __forceinline__ unsigned key_of(const T* x)
+{
+    const unsigned bits = *(const Bits*)x, size = bits & (SIGN - 1);
+    unsigned key = bits;
+    if constexpr (INFINITE > 0)
+        key = size > INFINITE ? ALL : size == 0 ? SIGN : bits & SIGN ? ALL - bits : bits | SIGN;
+    else if constexpr (sizeof(T) == 4)
+        key = bits ^ SIGN;
+    return DOWN ? ALL - key : key;
+}
+// In order: EACH words of a thread, of a line of P that P / EACH neighbouring threads have.
+// Batcher's network: near words meet in registers, those of a warp by shuffles, others in shared
+// memory.
+__device__ __forceinline__ void meet(Word& word, Word other, bool takes_less)
+{
+    word = (other < word) == takes_less ? other : word;
+}
+__device__ __forceinline__ void words_in_order(Word* words, Word* shared)
+{
+    const int first = threadIdx.x * EACH % P;
+    for (int size = 2; size <= P; size *= 2) {
+        int stride = size / 2;
+        for (; stride >= 32 * EACH; stride /= 2) {
+            __syncthreads();
+            #pragma unroll
+            for (int i = 0; i < EACH; ++i) shared[i * blockDim.x + threadIdx.x] = words[i];
+            __syncthreads();
+            const int partner = threadIdx.x ^ stride / EACH;
+            const bool less = ((first & size) == 0) == ((first & stride) == 0);
+            #pragma unroll
+            for (int i = 0; i < EACH; ++i)
+                meet(words[i], shared[i * blockDim.x + partner], less);
+        }
+        for (; stride >= EACH; stride /= 2) {
+            const bool less = ((first & size) == 0) == ((first & stride) == 0);
+            #pragma unroll
+            for (int i = 0; i < EACH; ++i)
+                meet(words[i], __shfl_xor_sync(0xffffffffu, words[i], stride / EACH), less);
+        }
+        #pragma unroll
+        for (int near = EACH / 2; near > 0; near /= 2) {
+            if (near >= size) continue;
+            #pragma unroll
+            for (int i = 0; i < EACH; ++i) {
+                if (i & near) continue;
+                const bool up = (first + i & size) == 0;
+                const Word a = words[i], b = words[i + near];
+                const bool turn = (b < a) == up && a != b;
+                words[i] = turn ? b : a, words[i + near] = turn ? a : b;
+            }
+        }
+    }
+}
+"""
+
 KERNELS = {
+    # As `order`, of elements of four bytes or less.
+    "order_words": _WORDS + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) order_words(
+    const T* x, const i64* names, T* values, i64* indices, i64 rows, i64 n, i64 inner, int chunk,
+    int chunks, int first, int count)
+{
+    __shared__ Word shared[P * R];
+    Word words[EACH];
+    constexpr int TEAM = P / EACH;
+    {
+        const i64 row = (i64)blockIdx.x * R + threadIdx.x / TEAM, line = row / chunks;
+        const i64 base = line / inner * n * inner + line % inner, start = row % chunks * chunk;
+        #pragma unroll
+        for (int i = 0; i < EACH; ++i) {  // in any order: their places say in which they were
+            const int slot = i * TEAM + threadIdx.x % TEAM;
+            const i64 k = start + slot, at = base + k * inner;
+            const bool is_there = row < rows && slot < chunk && k < n && (!names || names[at] >= 0);
+            const unsigned key = is_there ? key_of(x + at) : ALL;
+            words[i] = (Word)key << SHIFT | (unsigned)(is_there ? slot : P + slot);
+        }
+    }
+    words_in_order(words, shared);
+    __syncthreads();
+    for (int i = 0; i < EACH; ++i) shared[threadIdx.x * EACH + i] = words[i];
+    __syncthreads();
+    for (int e = threadIdx.x; e < count * R; e += blockDim.x) {
+        const i64 row = (i64)blockIdx.x * R + e / count, line = row / chunks;
+        if (row >= rows) continue;
+        int from = e / count * P + first + e % count;
+        if constexpr (MEDIAN) {
+            const int begin = e / count * P;
+            int last = begin + (int)n - 1;
+            if (INFINITE > 0 && (unsigned)(shared[last] >> SHIFT) == ALL) {
+                while (last > begin && (unsigned)(shared[last - 1] >> SHIFT) == ALL) --last;
+                from = last;
+            }
+        }
+        const int place = (int)(shared[from] & (((Word)1 << SHIFT) - 1));
+        const bool is_there = place < P;
+        const i64 k = row % chunks * chunk + (is_there ? place : 0);
+        const i64 at = line / inner * n * inner + line % inner + k * inner;
+        const i64 to = (line / inner * chunks * count + row % chunks * count + e % count) * inner +
+                       line % inner;
+        if (values) values[to] = x[at];
+        indices[to] = !is_there ? -1 : names ? names[at] : k;
+    }
+}
+""",
     # Of lines of n elements, `inner` apart, or of `chunks` of each, `count` elements of the order
     # from `first` on, and their indices. `names` are the indices of elements, or -1 for none, where
     # the lines are what chunks had. MEDIAN: the one at `first`, or the first nan, if there is one.
@@ -122,4 +237,4 @@ extern "C" __global__ void __launch_bounds__(1024) add_in_order(
 """,
 }  # fmt: skip
 NAMES = tuple(KERNELS)
-SOURCE = whole(KERNELS, P=2048, R=1, DOWN=0, MEDIAN=0)
+SOURCE = whole(KERNELS, P=2048, R=1, DOWN=0, MEDIAN=0, EACH=8, INFINITE=0x7F800000)

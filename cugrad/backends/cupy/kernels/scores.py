@@ -38,6 +38,45 @@ template <class Join> __device__ A of_row(A value, int team, Join join)
 __device__ __forceinline__ A infinity() { return (A)__int_as_float(0x7F800000); }
 """
 
+_EACH = r"""
+// What a thread has of a row, one after another; LOOSE: the row begins where no pack does, so
+// elements before the first pack, and behind the last, are read one by one.
+template <class Visit> __device__ __forceinline__ void each_of(
+    const T* x, const Row& r, int inner, int team, Visit visit)
+{
+    const T* from = x + r.base;
+    int begin = r.begin, end = r.end;
+    if constexpr (LOOSE != 0) {
+        const int rank = threadIdx.x % team;
+        int head = (PACK - (int)((unsigned long long)from / sizeof(T) % PACK)) % PACK;
+        head = head < end ? head : end;
+        end = head + (end - head) / PACK * PACK;
+        begin += head;
+        if (rank < head) visit(rank, (A)from[rank]);
+        if (end + rank < r.end) visit(end + rank, (A)from[end + rank]);
+    }
+    #pragma unroll 4
+    for (int j = begin; j < end; j += r.step) {
+        const Pack<T, PACK> v = load(from + (i64)j * inner);
+        for (int k = 0; k < PACK; ++k) visit(j + k, (A)v.at[k]);
+    }
+}
+"""
+
+_HELD = r"""
+// HELD packs, which are all that a thread has of a row, read at once; beyond the row is `other`.
+__device__ __forceinline__ void hold(A* held, const T* x, const Row& r, A other)
+{
+    #pragma unroll
+    for (int i = 0; i < HELD; ++i) {
+        const int j = r.begin + i * r.step;
+        Pack<T, PACK> v = {};
+        if (j < r.end) v = load(x + r.base + j);
+        for (int k = 0; k < PACK; ++k) held[i * PACK + k] = j < r.end ? (A)v.at[k] : other;
+    }
+}
+"""
+
 _CLASS = r"""
 struct Class {  // what a target says: a class, what it weighs, and whether it is left out
     i64 label;
@@ -83,12 +122,39 @@ __device__ __forceinline__ void add_up(
 
 KERNELS = {
     # exp(x - maximum) over its sum; LOG: the logarithm of that.
-    "softmax": ROW + PART + r"""
+    "softmax": ROW + PART + _HELD + PART + r"""
 extern "C" __global__ void __launch_bounds__(1024) softmax(
     const T* x, T* y, i64 rows, int n, int inner, int team)
 {
     const Row r = row_of(rows, n, inner, team);
     A top = -infinity(), sum = 0;
+    if constexpr (HELD > 0) {
+        A held[HELD > 0 ? HELD * PACK : 1];
+        hold(held, x, r, top);
+        #pragma unroll
+        for (int k = 0; k < HELD * PACK; ++k) top = Largest()(top, held[k]);
+        top = of_row(top, team, Largest());
+        #pragma unroll
+        for (int k = 0; k < HELD * PACK; ++k) {
+            held[k] -= top;
+            const A power = exp(held[k]);
+            sum += power;
+            if constexpr (!LOG) held[k] = power;
+        }
+        sum = of_row(sum, team, Sum());
+        const A shift = LOG ? log(sum) : A(0);
+        #pragma unroll
+        for (int i = 0; i < HELD; ++i) {
+            const int j = r.begin + i * r.step;
+            Pack<T, PACK> v;
+            for (int k = 0; k < PACK; ++k) {
+                const A c = held[i * PACK + k];
+                v.at[k] = (T)(LOG ? c - shift : c / sum);
+            }
+            if (j < r.end) save(y + r.base + j, v);
+        }
+        return;
+    }
     for (int j = r.begin; j < r.end; j += r.step) {
         const Pack<T, PACK> v = load(x + r.base + (i64)j * inner);
         for (int k = 0; k < PACK; ++k) top = Largest()(top, (A)v.at[k]);
@@ -111,12 +177,31 @@ extern "C" __global__ void __launch_bounds__(1024) softmax(
 }
 """,
     # y g - y sum(y g); LOG: g - exp(y) sum(g).
-    "softmax_backward": ROW + PART + r"""
+    "softmax_backward": ROW + PART + _HELD + PART + r"""
 extern "C" __global__ void __launch_bounds__(1024) softmax_backward(
     const T* g, const T* y, T* x, i64 rows, int n, int inner, int team)
 {
     const Row r = row_of(rows, n, inner, team);
     A sum = 0;
+    if constexpr (HELD > 0) {
+        A a[HELD > 0 ? HELD * PACK : 1], b[HELD > 0 ? HELD * PACK : 1];
+        hold(a, g, r, 0);
+        hold(b, y, r, 0);
+        #pragma unroll
+        for (int k = 0; k < HELD * PACK; ++k) sum += LOG ? a[k] : a[k] * b[k];
+        sum = of_row(sum, team, Sum());
+        #pragma unroll
+        for (int i = 0; i < HELD; ++i) {
+            const int j = r.begin + i * r.step;
+            Pack<T, PACK> u;
+            for (int k = 0; k < PACK; ++k) {
+                const A c = a[i * PACK + k], d = b[i * PACK + k];
+                u.at[k] = (T)(LOG ? c - exp(d) * sum : d * c - d * sum);
+            }
+            if (j < r.end) save(x + r.base + j, u);
+        }
+        return;
+    }
     for (int j = r.begin; j < r.end; j += r.step) {
         const Pack<T, PACK> u = load(g + r.base + (i64)j * inner);
         const Pack<T, PACK> v = load(y + r.base + (i64)j * inner);
@@ -136,7 +221,7 @@ extern "C" __global__ void __launch_bounds__(1024) softmax_backward(
 """,
     # The loss of each row; how: 0 as they are, 1 their sum, 2 that over the sum of the weights.
     # `tops` and `logs` are the maximum of each row and log sum exp(x - maximum).
-    "cross_entropy": ROW + PART + _CLASS + PART + _TOTAL + PART + r"""
+    "cross_entropy": ROW + PART + _EACH + PART + _CLASS + PART + _TOTAL + PART + r"""
 extern "C" __global__ void __launch_bounds__(1024) cross_entropy(
     const T* x, const i64* target, const W* weight, T* loss, T* total_weight, A* tops, A* logs,
     A* partial, unsigned* tickets, i64 rows, int n, int inner, int team, int how, int weighed,
@@ -144,22 +229,15 @@ extern "C" __global__ void __launch_bounds__(1024) cross_entropy(
 {
     const Row r = row_of(rows, n, inner, team);
     A top = -infinity(), sum = 0, weights = 0, dot = 0;
-    for (int j = r.begin; j < r.end; j += r.step) {
-        const Pack<T, PACK> v = load(x + r.base + (i64)j * inner);
-        for (int k = 0; k < PACK; ++k) top = Largest()(top, (A)v.at[k]);
-    }
+    each_of(x, r, inner, team, [&](int, A value) { top = Largest()(top, value); });
     top = of_row(top, team, Largest());
-    for (int j = r.begin; j < r.end; j += r.step) {
-        const Pack<T, PACK> v = load(x + r.base + (i64)j * inner);
-        for (int k = 0; k < PACK; ++k) {
-            sum += exp((A)v.at[k] - top);
-            if (smoothing != 0) {
-                const A w = weighed ? (A)weight[j + k] : A(1);
-                weights += w;
-                dot += w * (A)v.at[k];
-            }
-        }
-    }
+    each_of(x, r, inner, team, [&](int j, A value) {
+        sum += exp(value - top);
+        if (smoothing == 0) return;
+        const A w = weighed ? (A)weight[j] : A(1);
+        weights += w;
+        dot += w * value;
+    });
     const A log_sum = log(of_row(sum, team, Sum()));
     if (smoothing != 0) {
         weights = of_row(weights, team, Sum());
@@ -257,4 +335,4 @@ extern "C" __global__ void __launch_bounds__(256) nll_loss_backward(
 """,
 }  # fmt: skip
 NAMES = tuple(KERNELS)
-SOURCE = whole(KERNELS, ACROSS=0, LOG=0)
+SOURCE = whole(KERNELS, ACROSS=0, LOG=0, LOOSE=0, HELD=4)

@@ -16,14 +16,15 @@ from ..kernels import code
 from ..launches.starting import StructKernel, start
 
 __all__ = [
-    "BLOCK", "FLOATS", "LIMIT", "Written", "accumulator", "blocks", "dense", "int32", "int64",
-    "kernel", "name_of", "pack_of", "team_of", "tickets_of_stream",
+    "BLOCK", "FLOATS", "LIMIT", "Written", "accumulator", "blocks", "dense", "held_by_team",
+    "int32", "int64", "kernel", "name_of", "pack_of", "team_of", "tickets_of_stream",
 ]  # fmt: skip
 
 Array = Any  # cupy.ndarray
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 BLOCK = 256  # threads
+HELD = 16  # elements of a row that a thread keeps at most
 LIMIT = 2**31 - 2**20  # below it an int counts on for a block or two
 int32, int64 = np.int32, np.int64
 
@@ -119,6 +120,15 @@ def team_of(work: int) -> int:
     while team < 1024 and team * 4 < work:
         team *= 2
     return team
+
+
+def held_by_team(n: int, pack: int) -> tuple[int, int]:
+    """How many threads share a row of n elements, and how many packs each keeps, of about 16
+    elements: 0 where there are more, and it reads again.
+    """
+    team = team_of(max(n // pack, n // 4))
+    held = 1 << (blocks(n, team * pack) - 1).bit_length()
+    return team, held if held * pack <= HELD and held <= 8 else 0  # 16 alone are in memory
 
 
 def blocks(threads: int, block: int = BLOCK) -> int:

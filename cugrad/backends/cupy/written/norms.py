@@ -19,6 +19,7 @@ from .launch import (
     accumulator,
     blocks,
     dense,
+    held_by_team,
     int32,
     int64,
     kernel,
@@ -90,11 +91,15 @@ class Rows(NamedTuple):
     def launch(self, name: str, weight: str, elements: list[Array], *args: Any) -> None:
         """Starts a kernel of rows; `elements` are those of the arguments that it reads in packs."""
         pack = pack_of(self.n if self.spread == 1 else self.spread, *elements)
-        team = team_of(self.n // pack)
+        keeps = {}
+        if name == "norm_rows":
+            team, keeps["HELD"] = held_by_team(self.n, pack)
+        else:
+            team = team_of(self.n // pack)
         block = max(BLOCK, team)
         sizes = int64(self.number), int32(self.n), int32(team)
         arrays = [x for x in args if isinstance(x, ndarray)]
-        kernel(KERNELS[name], name, name_of(elements[0].dtype), weight, pack)(
+        kernel(KERNELS[name], name, name_of(elements[0].dtype), weight, pack, **keeps)(
             (blocks(self.number * team, block),), (block,), (*arrays, *sizes, *args[len(arrays) :]),
         )  # fmt: skip
 

@@ -11,7 +11,7 @@ import cupy
 import numpy as np
 
 from ..kernels.ordering import KERNELS
-from .launch import FLOATS, blocks, dense, int32, int64, kernel, name_of
+from .launch import BLOCK, FLOATS, blocks, dense, int32, int64, kernel, name_of
 from .registry import forward
 
 __all__ = ["MOST", "ORDERED", "places_for"]
@@ -19,6 +19,10 @@ __all__ = ["MOST", "ORDERED", "places_for"]
 Array = Any  # cupy.ndarray
 ndarray = cupy.ndarray
 ORDERED = (*FLOATS, "int64", "int32", "uint8", "bool")
+# Of elements that fit a word together with their place: the bits of infinity, 0 of integers.
+INFINITE = {"float32": 0x7F800000, "float16": 0x7C00, "bfloat16": 0x7F80, "int32": 0, "uint8": 0,
+            "bool": 0}  # fmt: skip
+EACH = 8  # places that a thread has
 MOST = 1 << 11  # elements of a line that a block puts in order
 
 
@@ -49,13 +53,19 @@ def _ordered(
     (lines, n, inner), x = line, dense(x)
     chunk = min(n, MOST)
     chunks, places = blocks(n, chunk), places_for(chunk)
-    side = max(1, 512 // places)  # lines that a block has
+    dtype = name_of(x.dtype)
     shape = (*x.shape[:dim], chunks * count, *x.shape[dim + 1 :])
     result = ndarray(shape, x.dtype) if values else None
     indices = ndarray(shape, np.int64)
-    run = kernel(KERNELS["order"], "order", name_of(x.dtype), None, 1, P=places, R=side,
-                 DOWN=int(down), MEDIAN=int(median))  # fmt: skip
-    run((blocks(lines * chunks, side),), (places * side // 2,), (
+    numbers = {"P": places, "DOWN": int(down), "MEDIAN": int(median)}
+    if dtype in INFINITE:
+        name, each = "order_words", min(places, EACH)
+        numbers |= {"EACH": each, "INFINITE": INFINITE[dtype]}
+        side = BLOCK * each // places  # lines that a block has
+    else:
+        name, each, side = "order", 2, max(1, 512 // places)
+    run = kernel(KERNELS[name], name, dtype, None, 1, R=side, **numbers)
+    run((blocks(lines * chunks, side),), (places * side // each,), (
         x, names, result, indices, int64(lines * chunks), int64(n), int64(inner), int32(chunk),
         int32(chunks), int32(first), int32(count),
     ))  # fmt: skip

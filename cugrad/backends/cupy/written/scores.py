@@ -17,6 +17,7 @@ from .launch import (
     accumulator,
     blocks,
     dense,
+    held_by_team,
     int32,
     int64,
     kernel,
@@ -50,11 +51,19 @@ class Scores(NamedTuple):
     def pack(self, *arrays: Array) -> int:
         return pack_of(self.n, *arrays) if self.inner == 1 else 1
 
-    def grid(self, pack: int) -> tuple[int, int, int]:
+    def held(self, pack: int) -> tuple[int, tuple[int, int, int]]:
+        """How many packs a thread keeps, 0 where it reads again, and the grid."""
+        if self.inner > 1:
+            return 0, self.grid(pack)
+        team, held = held_by_team(self.n, pack)
+        block = max(BLOCK, team)
+        return held, (blocks(self.number * team, block), block, team)
+
+    def grid(self, pack: int, most: int = 1024) -> tuple[int, int, int]:
         """Blocks, threads in each, and threads that share a row."""
         if self.inner > 1:
             return blocks(self.number, 32), BLOCK, 8
-        team = team_of(self.n // pack)
+        team = min(most, team_of(self.n // pack))
         block = max(BLOCK, team)
         return blocks(self.number * team, block), block, team
 
@@ -75,9 +84,9 @@ def _softmax(name: str, log: bool, arrays: list[Array], dim: int) -> Array | Non
     arrays = [dense(x) for x in arrays]
     result = ndarray(arrays[0].shape, arrays[0].dtype)
     pack = rows.pack(*arrays, result)
-    grid, block, team = rows.grid(pack)
+    held, (grid, block, team) = rows.held(pack)
     run = kernel(KERNELS[name], name, name_of(result.dtype), None, pack, ACROSS=int(rows.inner > 1),
-                 LOG=int(log))  # fmt: skip
+                 LOG=int(log), HELD=held)  # fmt: skip
     run((grid,), (block,), (*arrays, result, int64(rows.number), int32(rows.n),
         int32(rows.inner), int32(team)))  # fmt: skip
     return result
@@ -137,8 +146,10 @@ def cross_entropy(
     if rows is None:
         return None
     x, kind = dense(self), accumulator(self.dtype)
-    pack = rows.pack(x)
-    grid, block, team = rows.grid(pack)
+    pack, whole = rows.pack(x), 16 // self.itemsize
+    loose = int(rows.inner == 1 and pack < whole and rows.n >= 64)
+    pack = whole if loose else pack
+    grid, block, team = rows.grid(pack, 512)  # so that a processor has two blocks
     loss = ndarray(target.shape if reduction == "none" else (), x.dtype)
     total = ndarray((), x.dtype)
     lead = 1 if x.ndim == 1 else x.shape[0]
@@ -146,7 +157,7 @@ def cross_entropy(
     partial = ndarray((2, grid) if reduction != "none" else (0,), kind)
     dtype = None if weight is None else name_of(weight.dtype)
     run = kernel(KERNELS["cross_entropy"], "cross_entropy", name_of(x.dtype), dtype, pack,
-                 ACROSS=int(rows.inner > 1))  # fmt: skip
+                 ACROSS=int(rows.inner > 1), LOOSE=loose)  # fmt: skip
     run((grid,), (block,), (
         x, dense(target), x if weight is None else dense(weight), loss, total, top, log_sum,
         partial, tickets_of_stream(), int64(rows.number), int32(rows.n), int32(rows.inner),

@@ -24,7 +24,7 @@ from ..launch import (
     pack_of,
 )
 from ..ordering import MOST, places_for
-from ..registry import forward
+from ..registry import NodeCall, backward, forward
 from .copies import INDICES, MOST_Y, named_by_one, team_for
 
 __all__: list[str] = []
@@ -148,6 +148,25 @@ def scatter(self: Array, index: Array, src: Array, dim: int) -> Array | None:
 def scatter_zero(self: Array, index: Array, dim: int) -> Array | None:
     """A copy, and one kernel."""
     return _put(self, index, None, dim)
+
+
+@backward("sort", "topk")
+def gradient_of_order(call: NodeCall) -> tuple[Array | None, ...] | None:
+    """What came from each place goes back there: no index is there twice in a line."""
+    g, index, shape = call.g, call["indices"], call.shape("self")
+    stored = STORED_AS.get(g.dtype.itemsize)
+    if index is None or not shape or stored is None or 0 in g.shape:
+        return None
+    result = ndarray(shape, g.dtype)
+    lines = _lines(result, index, call.params["dim"] % len(shape))
+    if lines is None:
+        return None
+    if lines[0] > lines[1]:
+        result.fill(0)
+    run = kernel(KERNELS["put_by_index"], "put_by_index", stored, index.dtype.name)
+    run((blocks(index.size),), (BLOCK,),
+        (dense(g), dense(index), result, int64(index.size), *map(int64, lines)))  # fmt: skip
+    return call.answer(self=result)
 
 
 def _added(
