@@ -91,6 +91,11 @@ def picked(row: Callable[..., Any], tensors: tuple[Tensor, ...], indices: Index,
         text = str(error).replace("for axis", "for dimension")
         text = text.replace("indexing arrays", "indexing tensors")
         raise IndexError(text) from None
+    except RuntimeError as error:  # what was CuPy's ValueError
+        _, said, shapes = str(error).partition(" could not be broadcast together with shapes")
+        if not said:
+            raise
+        raise IndexError(f"shape mismatch: indexing tensors{said}{shapes}") from None
 
 
 def _item(array: Any, item: Any) -> Any:
