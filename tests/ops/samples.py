@@ -1151,6 +1151,23 @@ sample("linalg_matrix_exp", regular((2, 2, 2)))
 sample("linalg_matrix_exp", (1, 1))
 
 REAL_ONLY |= {"linalg_eigh", "linalg_svd"}  # complex vectors have a phase: functions/test_linalg.py
+
+# Rows whose vectors have signs that differ between devices, and between a matrix and a stack: which
+# outputs hold them, and the dim that they lie along.
+SIGNS: dict[str, dict[int, int]] = {"linalg_eigh": {1: -2}, "linalg_svd": {0: -2, 2: -1}}
+
+
+def with_signs(row, outputs):
+    """The outputs, arrays of NumPy's, with vectors whose largest element is positive."""
+    if row not in SIGNS:
+        return outputs
+    vectors = outputs[min(SIGNS[row])]
+    largest = np.abs(vectors).argmax(-2, keepdims=True)
+    signs = np.sign(np.take_along_axis(vectors, largest, -2))
+    by_dim = {None: 1, -2: signs, -1: signs.swapaxes(-1, -2)}
+    return [x * by_dim[SIGNS[row].get(i)] for i, x in enumerate(outputs)]
+
+
 NO_HALF |= dict.fromkeys(
     [name for name in TABLE if name.startswith("linalg_") and name != "linalg_vector_norm"
      and name != "linalg_cross"],
