@@ -340,7 +340,22 @@ def bare_index(index: Any, shape: tuple[int, ...]) -> Any:
         if isinstance(items[i], np.ndarray) and items[i].dtype.kind in "iu" and shape[used]:
             items[i] = items[i] % shape[used]
         used += dims[i]
+    check_together([item for item in items if isinstance(item, np.ndarray)])
     return tuple(items) if isinstance(index, tuple) else items[0]
+
+
+def check_together(arrays: list[Host]) -> None:
+    """CuPy's error for index arrays, of which masks are as long as what they pick, that do not
+    broadcast.
+    """
+    if len(arrays) < 2:
+        return
+    shapes = [x.shape if x.dtype.kind != "b" else (np.count_nonzero(x),) for x in arrays]
+    try:
+        np.broadcast_shapes(*shapes)
+    except ValueError:
+        words = "operands could not be broadcast together with shapes" + " ".join(map(str, shapes))
+        raise ValueError(words) from None
 
 
 def _dims_of(item: Any) -> int:
@@ -498,6 +513,7 @@ def function(name: str) -> Callable[..., Any]:
         answer = captured(call, name in WRITERS or out is not None)(*args, **kwargs)
         return answer if out is None else out
 
+    called.__name__ = name  # by which a vmap knows some
     return called
 
 
@@ -590,10 +606,24 @@ class Module(ModuleType):
                 STATE.syncs.append(f"linalg.{name}")
             if self.__name__ == "cupy.fft":
                 PLANS.use(name, *[x.shape for x in args if isinstance(x, ndarray)])
-            return clothed(found(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()}))
+            host = found(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()})
+            return clothed(turned(name, host) if name in ("eigh", "svd") else host)
 
         call = captured(call)
         return call if callable(real) and not isinstance(real, type) else found
+
+
+def turned(name: str, host: Any) -> Any:
+    """Vectors with other signs than LAPACK's, and those of a stack than those of one matrix."""
+    if not isinstance(host, tuple) or host[0].ndim != (1 if name == "eigh" else 2):
+        return host
+    if name == "eigh":
+        host[1][:, 1::2] *= -1
+        return host
+    u, s, vh = host
+    u[:, 1 : len(s) : 2] *= -1
+    vh[1 : len(s) : 2] *= -1
+    return host
 
 
 def set_allocator(allocator: Any = None) -> None:
@@ -660,13 +690,15 @@ def lu_factor(a: ndarray, dtype: Any) -> tuple[Any, ...]:
     return clothed(found)
 
 
+ORDERS = np.random.default_rng(0)  # in which sums by atomics are added up
+
 # What CUDA adds to memory in one go; CuPy 14.0 has no int64, which later ones have.
 ATOMIC = frozenset(["int32", "uint32", "uint64", "float16", "float32", "float64"])
 
 
 @partial(captured, changes=True)
 def add_at(a: ndarray, indices: Any, b: Any = None) -> None:
-    """cupy.add.at, which casts to the array's dtype whatever it is given."""
+    """cupy.add.at, which casts to the array's dtype whatever it is given, and adds in any order."""
     USED.add("cupy.add.at")
     index = indices if isinstance(indices, tuple) else (indices,)
     masks = any(getattr(i, "dtype", np.dtype(int)).kind == "b" for i in index)
@@ -674,7 +706,12 @@ def add_at(a: ndarray, indices: Any, b: Any = None) -> None:
         raise TypeError(f"cupy.add.at has no {a.dtype}")
     with np.errstate(all="ignore"):
         values = np.asarray(bare(b)).astype(a.dtype)
-    np.add.at(a._host, bare_index(indices, a._host.shape), values)
+    places = np.arange(a.size).reshape(a.shape)[bare_index(indices, a.shape)]
+    values = np.broadcast_to(values, places.shape)
+    order = ORDERS.permutation(places.size)
+    np.add.at(
+        a._host, np.unravel_index(places.reshape(-1)[order], a.shape), values.reshape(-1)[order]
+    )
 
 
 @captured
