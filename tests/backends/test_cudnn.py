@@ -158,12 +158,12 @@ else:
         F.conv2d(x, w, padding=1)
         assert len(cudnn.graphs) == 4
 
-    @pytest.mark.parametrize("benchmark", [False, True])
+    @pytest.mark.parametrize("timed", [False, True])
     def test_a_captured_step_has_its_graphs(
-        cudnn: Any, benchmark: bool, monkeypatch: pytest.MonkeyPatch
+        cudnn: Any, timed: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Nothing is timed while a stream captures, which could not wait."""
-        monkeypatch.setattr(wanted.cudnn, "benchmark", benchmark)
+        monkeypatch.setattr(wanted.cudnn, "benchmark", timed)
         w, b = leaf((4, 3, 2, 2), "float32", seed=1), leaf((4,), "float32", seed=2)
 
         def whole(x: Any) -> list[Any]:

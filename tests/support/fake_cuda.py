@@ -1014,6 +1014,7 @@ def install() -> None:
         "cupy_backends": Module("cupy_backends", SimpleNamespace()),
         "cupy_backends.cuda": Module("cupy_backends.cuda", SimpleNamespace()),
         "cupy_backends.cuda.libs": libs,
+        "cupti": ModuleType("cupti"),  # it sees nothing of what the fake launches
     })  # fmt: skip
 
 
