@@ -52,7 +52,8 @@ class CupyBackend:
     xp: Any = CupyNamespace()
     attention: Any = staticmethod(written.attention)
     attention_backward: Any = staticmethod(written.attention_backward)
-    plus, add_to = staticmethod(plus), staticmethod(add_to)
+    plus: Any = staticmethod(plus)
+    add_to: Any = staticmethod(add_to)
     model: Any = None
     host_seconds = staticmethod(perf_counter)
 

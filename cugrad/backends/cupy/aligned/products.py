@@ -15,7 +15,7 @@ from ....runtime.kept import of_thread
 from ...wanted import wanted
 from ..arrays import form_of, new_array
 from ..gemm_plan import Gemm
-from ..kernels import lines
+from ..kernels.copies import lines_source
 from ..launches.starting import StructKernel, not_noted
 from .plan import BYTES, LEAST, RATES, Detour, LineCopy, detour, work_of
 
@@ -162,7 +162,7 @@ def _copied(copy: LineCopy, dtype: Any, source: int, target: int) -> int:
     key = itemsize, pack, read & -read, wide
     kernel = _kernels.get(key)
     if kernel is None:
-        text = lines.source(STORED_AS[itemsize], pack, read & -read, wide)
+        text = lines_source(STORED_AS[itemsize], pack, read & -read, wide)
         kernel = _kernels[key] = StructKernel(text, "copy_lines")
     sizes = copy.size, *copy[1:]
     told = struct.pack("2P7q", source, target, *sizes)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from . import whole
+from . import code, whole
 
-__all__ = ["JOINED", "KERNELS", "NAMES", "SOURCE", "joining"]
+__all__ = [
+    "JOINED", "KERNELS", "NAMES", "SOURCE", "joining", "lines_source",
+]  # fmt: skip
 
 JOINED = 16  # arrays that one kernel joins at most
 
@@ -51,6 +53,54 @@ def joining(count: int) -> str:
     )  # fmt: skip
 
 
+# Copies of matrices whose lines lie at another pitch, with zeros where the copy is larger.
+_lines = r"""
+struct Lines {
+    const T* from;
+    T* to;
+    i64 size, lines, columns, pitch, step, to_lines, to_columns;
+};
+
+// What is read at once lies in one line; what is written goes on over the ends of lines, which
+// follow one another. So rows of any length are written 16 bytes at a time.
+extern "C" __global__ void __launch_bounds__(256) copy_lines(const Lines told)
+{
+    const Index size = (Index)told.size, columns = (Index)told.to_columns;
+    const Index lines = (Index)told.to_lines;
+    const Index begin = ((Index)blockIdx.x * 256 + threadIdx.x) * PACK;
+    if (begin >= size) return;
+    Index line = begin / columns, matrix = 0;
+    Index column = begin - line * columns;
+    if (line >= lines) {  // no division where there is one matrix
+        matrix = line / lines;
+        line -= matrix * lines;
+    }
+    Pack<T, PACK> values = {};
+    #pragma unroll
+    for (int k = 0; k < PACK; k += READ) {
+        if (column >= columns) {
+            column = 0;
+            if (++line >= lines) {
+                line = 0;
+                ++matrix;
+            }
+        }
+        if (begin + k < size && line < (Index)told.lines && column < (Index)told.columns) {
+            const T* from = told.from + matrix * told.step + line * told.pitch + column;
+            const Pack<T, READ> read = *(const Pack<T, READ>*)from;
+            #pragma unroll
+            for (int j = 0; j < READ; ++j) values.at[k + j] = read.at[j];
+        }
+        column += READ;
+    }
+    if (begin + PACK <= size) {
+        save(told.to + begin, values);
+        return;
+    }
+    for (int k = 0; k < PACK && begin + k < size; ++k) told.to[begin + k] = values.at[k];
+}
+"""
+
 KERNELS = {
     # Rows of x, (planes, n, width), that indices name, `count` of each plane. Steps are in
     # elements; `team` threads share a row, and each copies four packs at once.
@@ -82,6 +132,15 @@ extern "C" __global__ void __launch_bounds__(256) take_rows(
     "join_rows_2": joining(2),
     "join_rows_4": joining(4),
     "join_rows_16": joining(JOINED),
+    "copy_lines": "typedef unsigned Index;\n" + _lines,
 }
 NAMES = tuple(KERNELS)
-SOURCE = whole(KERNELS, WIDE=0)
+SOURCE = whole(KERNELS, WIDE=0, READ=1)
+
+
+def lines_source(stored: str, pack: int, read: int, wide: bool) -> str:
+    """`copy_lines` for elements that are stored so: it writes `pack` at once, and reads `read`;
+    `wide` says whether it counts beyond 32 bits.
+    """
+    index = f"typedef {'long long' if wide else 'unsigned'} Index;\n"
+    return code(index + _lines, stored, None, pack, READ=read)

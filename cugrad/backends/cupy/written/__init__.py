@@ -11,7 +11,6 @@ functions. The row says what is computed, and is compared with the kernel in
 from . import (
     cells,
     convolution,
-    neighbours,
     norms,
     ordering,
     placed,
@@ -31,7 +30,6 @@ __all__ = [
     "cells",
     "convolution",
     "forward_of",
-    "neighbours",
     "norms",
     "ordering",
     "placed",

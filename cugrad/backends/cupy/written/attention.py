@@ -20,7 +20,7 @@ from ...wanted import wanted
 from ..kernels import attention as plain
 from ..kernels import tensor_cores, tensor_gradients
 from .launch import BLOCK, FLOATS, LIMIT, accumulator, blocks, dense, kernel, name_of
-from .neighbours import gradients_for
+from .placed.neighbours import gradients_for
 
 __all__ = ["attention", "attention_backward"]
 
@@ -237,7 +237,7 @@ def attention_backward(
     g: Array, query: Array, key: Array, value: Array, mask: Array | None, bits: Array | None,
     result: Array, logs: Array, how: Any,
 ) -> tuple[Array, Array, Array] | None:  # fmt: skip
-    """The gradients of query, key and value, which lie as these do: see `neighbours.py`."""
+    """The gradients of query, key and value, which lie as these do: see `placed/neighbours.py`."""
     setting = _setting(query, key, value, mask, bits, how)
     if setting is None or g.dtype != query.dtype or type(g) is not ndarray:
         return None

@@ -265,10 +265,10 @@ def rows_along(shape: tuple[int, ...], dim: Dims) -> tuple[Scores, tuple[int, ..
 
 def many_rows(shape: tuple[int, ...], dim: Dims) -> tuple[Scores, tuple[int, ...]] | None:
     """The same; None for a few long rows, which would keep few blocks busy."""
-    found = rows_along(shape, dim)
-    if found is None or not found[0].fits or found[0].number < 32 and found[0].n > ALONE:
+    lines = rows_along(shape, dim)
+    if lines is None or not lines[0].fits or lines[0].number < 32 and lines[0].n > ALONE:
         return None
-    return found
+    return lines
 
 
 def _launched(name: str, kind: str, rows: Scores, correction: float, *arrays: Array) -> None:

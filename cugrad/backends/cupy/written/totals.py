@@ -36,10 +36,10 @@ THREADS, STEPS = 512, 8  # of a block that has a part of a row, and that a threa
 
 def _total(kind: str, x: Array, dim: Dims, keepdim: bool) -> Array | None:
     """Of neighbouring dims: the last ones, or those before many others."""
-    found = rows_along(x.shape, dim)
-    if found is None or name_of(x.dtype) not in FLOATS:
+    lines = rows_along(x.shape, dim)
+    if lines is None or name_of(x.dtype) not in FLOATS:
         return None
-    rows, dims = found
+    rows, dims = lines
     is_long = rows.inner == 1 and rows.number < FEW and rows.n > LONG
     if not is_long and not (rows.fits and (rows.inner == 1 or rows.number >= 32 * FEW)):
         return None
@@ -103,12 +103,12 @@ for _kind in ("amax", "amin"):
 @backward("amax", "amin", "max_all", "min_all", keeps=True)
 def gradient_of_extremes(call: NodeCall) -> tuple[Array | None, ...] | None:
     """In one kernel, which counts those that share a gradient."""
-    x, y, found = call["self"], call["result"], many_rows(call.shape("self"), call.params["dim"])
-    if x is None or y is None or found is None or name_of(x.dtype) not in FLOATS:
+    x, y, lines = call["self"], call["result"], many_rows(call.shape("self"), call.params["dim"])
+    if x is None or y is None or lines is None or name_of(x.dtype) not in FLOATS:
         return None
     if call.g.dtype != x.dtype or y.dtype != x.dtype:
         return None
-    rows, x = found[0], dense(x)
+    rows, x = lines[0], dense(x)
     out = ndarray(x.shape, x.dtype)
     pack = rows.pack(x, out)
     grid, block, team = rows.grid(pack)

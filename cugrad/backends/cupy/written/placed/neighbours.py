@@ -10,9 +10,9 @@ from typing import Any
 
 import cupy
 
-from ...owners import root_of
-from ..windows import as_strided
-from .registry import NodeCall, backward
+from ....owners import root_of
+from ...windows import as_strided
+from ..registry import NodeCall, backward
 
 __all__ = ["gradients_for", "split_backward", "unbind_backward"]
 
