@@ -3,8 +3,8 @@ al., 2022, https://arxiv.org/abs/2205.14135). Products are of float32 or float64
 precision are for tensor cores, see `tensor_cores.py`, where a device has them.
 
 A block of 16 x 16 threads has BQ queries, or BK keys, and walks over the others; D is the width of
-a head, rounded up. Operands lie turned in shared memory, width by number, with one number to spare
-in a row, so that neither way of reading them meets a bank twice.
+a head, rounded up. Threads read four numbers of shared memory at a time. Rows there have four to
+spare, so that eight threads that read of different rows do so in different banks.
 """
 
 from __future__ import annotations
@@ -47,15 +47,29 @@ __device__ __forceinline__ A kept_of(
 """
 
 _TILES = r"""
-constexpr int RQ = BQ / 16, RK = BK / 16, RD = D / 16;
+constexpr int RQ = BQ / 16, RK = BK / 16, RD = D / 16, ROW = D + 4;
+constexpr int FOURS = RD < 4 ? RD : 4;  // neighbours of a row of D that a thread has
 
-template <int N> __device__ __forceinline__ void turn(
+template <int N> __device__ __forceinline__ void fetch(
     A* to, const T* from, i64 step, int first, int count, int width)
 {
-    for (int e = threadIdx.x; e < D * N; e += 256) {
-        const int r = e / D, d = e % D;
+#pragma unroll
+    for (int k = 0; k < D * N / 256; ++k) {
+        const int r = (threadIdx.x + k * 256) / D, d = (threadIdx.x + k * 256) % D;
         const bool is_there = first + r < count && d < width;
-        to[d * (N + 1) + r] = is_there ? (A)from[(first + r) * step + d] : A(0);
+        to[r * ROW + d] = is_there ? (A)from[(first + r) * step + d] : A(0);
+    }
+}
+
+// N neighbours in shared memory, up to four at a time.
+template <int N> __device__ __forceinline__ void read(A (&to)[N], const A* from)
+{
+    constexpr int FEW = N < 4 ? N : 4;
+#pragma unroll
+    for (int i = 0; i < N; i += FEW) {
+        const auto few = *(const Pack<A, FEW>*)(from + i);
+#pragma unroll
+        for (int k = 0; k < FEW; ++k) to[i + k] = few.at[k];
     }
 }
 
@@ -64,18 +78,26 @@ template <int N> __device__ __forceinline__ void turn(
 template <int NA, int NB> __device__ __forceinline__ void multiply(
     A (&out)[NA / 16][NB / 16], const A* a, const A* b, int ty, int tx)
 {
-#pragma unroll 4
-    for (int d = 0; d < D; ++d) {
-        A x[NA / 16], y[NB / 16];
+#pragma unroll 2
+    for (int d = 0; d < D; d += 4) {
+        A x[NA / 16][4], y[NB / 16][4];
 #pragma unroll
-        for (int i = 0; i < NA / 16; ++i) x[i] = a[d * (NA + 1) + ty * (NA / 16) + i];
+        for (int i = 0; i < NA / 16; ++i) read(x[i], a + (ty * (NA / 16) + i) * ROW + d);
 #pragma unroll
-        for (int j = 0; j < NB / 16; ++j) y[j] = b[d * (NB + 1) + tx + 16 * j];
+        for (int j = 0; j < NB / 16; ++j) read(y[j], b + (tx + 16 * j) * ROW + d);
 #pragma unroll
-        for (int i = 0; i < NA / 16; ++i)
+        for (int k = 0; k < 4; ++k)
 #pragma unroll
-            for (int j = 0; j < NB / 16; ++j) out[i][j] += x[i] * y[j];
+            for (int i = 0; i < NA / 16; ++i)
+#pragma unroll
+                for (int j = 0; j < NB / 16; ++j) out[i][j] += x[i][k] * y[j][k];
     }
+}
+
+// Of the numbers that a thread has of a row of D, the place of the j-th.
+__device__ __forceinline__ int column_of(int tx, int j)
+{
+    return j / FOURS * 16 * FOURS + tx * FOURS + j % FOURS;
 }
 
 // out += weights @ rows: of NA rows the sum over NB others, whose weights are (NB, NA).
@@ -84,16 +106,29 @@ template <int NA, int NB> __device__ __forceinline__ void add_rows(
 {
 #pragma unroll 4
     for (int c = 0; c < NB; ++c) {
-        A x[NA / 16], y[RD];
+        A x[NA / 16];
+        read(x, weights + c * (NA + 4) + ty * (NA / 16));
 #pragma unroll
-        for (int i = 0; i < NA / 16; ++i) x[i] = weights[c * (NA + 1) + ty * (NA / 16) + i];
+        for (int j = 0; j < RD; j += FOURS) {
+            A y[FOURS];
+            read(y, rows + c * ROW + column_of(tx, j));
 #pragma unroll
-        for (int j = 0; j < RD; ++j) y[j] = rows[(tx + 16 * j) * (NB + 1) + c];
+            for (int i = 0; i < NA / 16; ++i)
 #pragma unroll
-        for (int i = 0; i < NA / 16; ++i)
-#pragma unroll
-            for (int j = 0; j < RD; ++j) out[i][j] += x[i] * y[j];
+                for (int k = 0; k < FOURS; ++k) out[i][j + k] += x[i] * y[k];
+        }
     }
+}
+
+// A thread's weights of one of NB rows, for its own of NA: as `add_rows` takes them.
+template <int NA> __device__ __forceinline__ void put(
+    A* weights, const A (&x)[NA / 16], int row, int ty)
+{
+    constexpr int FEW = NA / 16 < 4 ? NA / 16 : 4;
+    Pack<A, FEW> few;
+#pragma unroll
+    for (int i = 0; i < FEW; ++i) few.at[i] = x[i];
+    *(Pack<A, FEW>*)(weights + row * (NA + 4) + ty * (NA / 16)) = few;
 }
 
 template <class Join> __device__ __forceinline__ A of_sixteen(A value, Join join)
@@ -110,22 +145,22 @@ extern "C" __global__ void __launch_bounds__(256) attention(
     const T* q, const T* k, const T* v, const W* mask, const unsigned char* bits, T* o, A* logs,
     const Attention a)
 {
-    __shared__ A queries[D * (BQ + 1)], tile[D * (BK + 1)], weights[BK * (BQ + 1)];
+    alignas(16) __shared__ A queries[BQ * ROW], tile[BK * ROW], weights[BK * (BQ + 4)];
     const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
     const int first = (a.tiles - 1 - (int)(blockIdx.x % a.tiles)) * BQ;  // the longest go first
     const i64 plane = blockIdx.x / a.tiles, b = plane / a.heads, h = plane % a.heads;
     k += b * a.k[0] + h / a.groups * a.k[1];
     v += b * a.v[0] + h / a.groups * a.v[1];
     mask += b * a.mask[0] + h * a.mask[1];
-    turn<BQ>(queries, q + b * a.q[0] + h * a.q[1], a.q[2], first, a.length, a.width);
+    fetch<BQ>(queries, q + b * a.q[0] + h * a.q[1], a.q[2], first, a.length, a.width);
     A out[RQ][RD] = {}, top[RQ], sum[RQ] = {};
     for (int i = 0; i < RQ; ++i) top[i] = -infinite();
     const int seen = a.causal ? first + BQ + a.start : a.keys;
     for (int start = 0; start < (seen < a.keys ? seen : a.keys); start += BK) {
         __syncthreads();
-        turn<BK>(tile, k, a.k[2], start, a.keys, a.width);
+        fetch<BK>(tile, k, a.k[2], start, a.keys, a.width);
         __syncthreads();
-        A s[RQ][RK] = {};
+        A s[RQ][RK] = {}, w[RK][RQ];
         multiply<BQ, BK>(s, queries, tile, ty, tx);
 #pragma unroll
         for (int i = 0; i < RQ; ++i) {
@@ -144,15 +179,16 @@ extern "C" __global__ void __launch_bounds__(256) attention(
                 const int key = start + tx + 16 * j;
                 const A p = s[i][j] == -infinite() ? A(0) : exp(s[i][j] - most);
                 part += p;
-                weights[(tx + 16 * j) * (BQ + 1) + ty * RQ + i] =
-                    p * kept_of(a, bits, plane, query, key);
+                w[j][i] = p * kept_of(a, bits, plane, query, key);
             }
             sum[i] = sum[i] * before + of_sixteen(part, Sum());
 #pragma unroll
             for (int j = 0; j < RD; ++j) out[i][j] *= before;
         }
+#pragma unroll
+        for (int j = 0; j < RK; ++j) put<BQ>(weights, w[j], tx + 16 * j, ty);
         __syncthreads();
-        turn<BK>(tile, v, a.v[2], start, a.keys, a.value_width);
+        fetch<BK>(tile, v, a.v[2], start, a.keys, a.value_width);
         __syncthreads();
         add_rows<BQ, BK>(out, weights, tile, ty, tx);
     }
@@ -163,8 +199,8 @@ extern "C" __global__ void __launch_bounds__(256) attention(
         T* const to = o + b * a.o[0] + h * a.o[1] + query * a.o[2];
 #pragma unroll
         for (int j = 0; j < RD; ++j)  // a query that sees no key has 0
-            if (tx + 16 * j < a.value_width)
-                to[tx + 16 * j] = (T)(sum[i] == 0 ? A(0) : out[i][j] / sum[i]);
+            if (column_of(tx, j) < a.value_width)
+                to[column_of(tx, j)] = (T)(sum[i] == 0 ? A(0) : out[i][j] / sum[i]);
         if (tx == 0)
             logs[plane * a.length + query] = sum[i] == 0 ? infinite() : top[i] + log(sum[i]);
     }
@@ -176,8 +212,8 @@ extern "C" __global__ void __launch_bounds__(256) attention_queries(
     const T* g, const T* q, const T* k, const T* v, const W* mask, const unsigned char* bits,
     const T* o, const A* logs, T* dq, A* deltas, const Attention a)
 {
-    __shared__ A queries[D * (BQ + 1)], slopes[D * (BQ + 1)], tile[D * (BK + 1)];
-    __shared__ A weights[BK * (BQ + 1)];
+    alignas(16) __shared__ A queries[BQ * ROW], slopes[BQ * ROW], tile[BK * ROW];
+    alignas(16) __shared__ A weights[BK * (BQ + 4)];
     const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
     const int first = (a.tiles - 1 - (int)(blockIdx.x % a.tiles)) * BQ;
     const i64 plane = blockIdx.x / a.tiles, b = plane / a.heads, h = plane % a.heads;
@@ -186,8 +222,8 @@ extern "C" __global__ void __launch_bounds__(256) attention_queries(
     g += b * a.g[0] + h * a.g[1];
     o += b * a.o[0] + h * a.o[1];
     mask += b * a.mask[0] + h * a.mask[1];
-    turn<BQ>(queries, q + b * a.q[0] + h * a.q[1], a.q[2], first, a.length, a.width);
-    turn<BQ>(slopes, g, a.g[2], first, a.length, a.value_width);
+    fetch<BQ>(queries, q + b * a.q[0] + h * a.q[1], a.q[2], first, a.length, a.width);
+    fetch<BQ>(slopes, g, a.g[2], first, a.length, a.value_width);
     A out[RQ][RD] = {}, shift[RQ], delta[RQ] = {};
     for (int i = 0; i < RQ; ++i) {
         const int query = first + ty * RQ + i;
@@ -201,25 +237,27 @@ extern "C" __global__ void __launch_bounds__(256) attention_queries(
     const int seen = a.causal ? first + BQ + a.start : a.keys;
     for (int start = 0; start < (seen < a.keys ? seen : a.keys); start += BK) {
         __syncthreads();
-        turn<BK>(tile, v, a.v[2], start, a.keys, a.value_width);
+        fetch<BK>(tile, v, a.v[2], start, a.keys, a.value_width);
         __syncthreads();
         A s[RQ][RK] = {}, slope[RQ][RK] = {};
         multiply<BQ, BK>(slope, slopes, tile, ty, tx);
         __syncthreads();
-        turn<BK>(tile, k, a.k[2], start, a.keys, a.width);
+        fetch<BK>(tile, k, a.k[2], start, a.keys, a.width);
         __syncthreads();
         multiply<BQ, BK>(s, queries, tile, ty, tx);
 #pragma unroll
-        for (int i = 0; i < RQ; ++i)
+        for (int j = 0; j < RK; ++j) {
+            A w[RQ];
 #pragma unroll
-            for (int j = 0; j < RK; ++j) {
+            for (int i = 0; i < RQ; ++i) {
                 const int query = first + ty * RQ + i, key = start + tx + 16 * j;
                 const A score = score_of(a, mask, s[i][j], query, key);
                 const A p = score == -infinite() ? A(0) : exp(score - shift[i]);
                 const A kept = kept_of(a, bits, plane, query, key);
-                weights[(tx + 16 * j) * (BQ + 1) + ty * RQ + i] =
-                    p * (slope[i][j] * kept - delta[i]) * a.scale;
+                w[i] = p * (slope[i][j] * kept - delta[i]) * a.scale;
             }
+            put<BQ>(weights, w, tx + 16 * j, ty);
+        }
         __syncthreads();
         add_rows<BQ, BK>(out, weights, tile, ty, tx);
     }
@@ -229,8 +267,8 @@ extern "C" __global__ void __launch_bounds__(256) attention_queries(
         const int query = first + ty * RQ + i;
 #pragma unroll
         for (int j = 0; j < RD; ++j)
-            if (query < a.length && tx + 16 * j < a.width)
-                dq[query * a.dq[2] + tx + 16 * j] = (T)out[i][j];
+            if (query < a.length && column_of(tx, j) < a.width)
+                dq[query * a.dq[2] + column_of(tx, j)] = (T)out[i][j];
     }
 }
 """,
@@ -240,14 +278,13 @@ extern "C" __global__ void __launch_bounds__(256) attention_keys(
     const T* g, const T* q, const T* k, const T* v, const W* mask, const unsigned char* bits,
     const A* logs, const A* deltas, T* dk, T* dv, const Attention a)
 {
-    __shared__ A keys[D * (BK + 1)], values[D * (BK + 1)];
-    __shared__ A queries[D * (BQ + 1)], slopes[D * (BQ + 1)];
-    __shared__ A weights[BQ * (BK + 1)], bends[BQ * (BK + 1)];
+    alignas(16) __shared__ A keys[BK * ROW], values[BK * ROW], queries[BQ * ROW];
+    alignas(16) __shared__ A slopes[BQ * ROW], weights[BQ * (BK + 4)], bends[BQ * (BK + 4)];
     const int tx = threadIdx.x % 16, ty = threadIdx.x / 16, count = a.heads / a.groups;
     const int tiles = (a.keys + BK - 1) / BK, first = (int)(blockIdx.x % tiles) * BK;
     const i64 own = blockIdx.x / tiles, b = own / count, shared = own % count;
-    turn<BK>(keys, k + b * a.k[0] + shared * a.k[1], a.k[2], first, a.keys, a.width);
-    turn<BK>(values, v + b * a.v[0] + shared * a.v[1], a.v[2], first, a.keys, a.value_width);
+    fetch<BK>(keys, k + b * a.k[0] + shared * a.k[1], a.k[2], first, a.keys, a.width);
+    fetch<BK>(values, v + b * a.v[0] + shared * a.v[1], a.v[2], first, a.keys, a.value_width);
     A out[RK][RD] = {}, turned[RK][RD] = {};
     const int least = a.causal && first > a.start ? (first - a.start) / BQ * BQ : 0;
     for (int head = 0; head < a.groups; ++head) {
@@ -257,26 +294,29 @@ extern "C" __global__ void __launch_bounds__(256) attention_keys(
         const W* const seen = mask + b * a.mask[0] + h * a.mask[1];
         for (int start = least; start < a.length; start += BQ) {
             __syncthreads();
-            turn<BQ>(queries, from, a.q[2], start, a.length, a.width);
-            turn<BQ>(slopes, slope, a.g[2], start, a.length, a.value_width);
+            fetch<BQ>(queries, from, a.q[2], start, a.length, a.width);
+            fetch<BQ>(slopes, slope, a.g[2], start, a.length, a.value_width);
             __syncthreads();
             A s[RK][RQ] = {}, u[RK][RQ] = {};
             multiply<BK, BQ>(s, keys, queries, ty, tx);
             multiply<BK, BQ>(u, values, slopes, ty, tx);
 #pragma unroll
-            for (int i = 0; i < RK; ++i)
+            for (int j = 0; j < RQ; ++j) {
+                A w[RK], bend[RK];
 #pragma unroll
-                for (int j = 0; j < RQ; ++j) {
+                for (int i = 0; i < RK; ++i) {
                     const int key = first + ty * RK + i, query = start + tx + 16 * j;
                     const i64 at = plane * a.length + query;
                     const A score = score_of(a, seen, s[i][j], query, key);
                     A p = 0, delta = 0;
                     if (score != -infinite()) p = exp(score - logs[at]), delta = deltas[at];
                     const A kept = kept_of(a, bits, plane, query, key);
-                    const int place = (tx + 16 * j) * (BK + 1) + ty * RK + i;
-                    weights[place] = p * kept;
-                    bends[place] = p * (u[i][j] * kept - delta) * a.scale;
+                    w[i] = p * kept;
+                    bend[i] = p * (u[i][j] * kept - delta) * a.scale;
                 }
+                put<BK>(weights, w, tx + 16 * j, ty);
+                put<BK>(bends, bend, tx + 16 * j, ty);
+            }
             __syncthreads();
             add_rows<BK, BQ>(turned, weights, slopes, ty, tx);
             add_rows<BK, BQ>(out, bends, queries, ty, tx);
@@ -290,7 +330,7 @@ extern "C" __global__ void __launch_bounds__(256) attention_keys(
         if (key >= a.keys) continue;
 #pragma unroll
         for (int j = 0; j < RD; ++j) {
-            const int d = tx + 16 * j;
+            const int d = column_of(tx, j);
             if (d < a.width) dk[key * a.dk[2] + d] = (T)out[i][j];
             if (d < a.value_width) dv[key * a.dv[2] + d] = (T)turned[i][j];
         }
