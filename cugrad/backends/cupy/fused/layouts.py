@@ -142,7 +142,7 @@ def _pack(sizes: list[int], strides: Sequence[Strides], operands: Sequence[Opera
     """How many neighbours a thread computes: as many of the narrowest as 16 bytes hold."""
     if any(s[-1] not in (0, 1) for s in strides):
         return 1
-    narrowest = min(x.itemsize for x in operands if x.itemsize > 1)
+    narrowest = min([x.itemsize for x in operands if x.itemsize > 1], default=1)
     pack = min(MAX_PACK, 16 // narrowest)
     if len(sizes) == 1:
         return pack

@@ -135,7 +135,9 @@ def told_of(op: Any, args: Sequence[Any], result: Any) -> Any:
             return None
     shapes = tuple([getattr(x, "shape", ()) for x in operands])
     dtypes = tuple([getattr(x, "dtype", None) for x in operands])
-    return shapes, dict(zip(op.params, values)), dtypes, None, False
+    first = result[0] if type(result) is tuple else result
+    conjugates = op.holomorphic and first.dtype.kind == "c"
+    return shapes, dict(zip(op.params, values)), dtypes, None, conjugates
 
 
 class Gradients:

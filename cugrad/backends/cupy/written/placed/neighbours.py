@@ -77,7 +77,10 @@ def _whole(pieces: Sequence[Any], starts: Sequence[int], shape: Steps, strides: 
     return as_strided(first, shape, strides)
 
 
-def _are_arrays(pieces: Sequence[Any]) -> bool:
+def _are_arrays(pieces: Any) -> bool:
+    """Whether there are several, none of them empty; the gradient of a single one is no tuple."""
+    if isinstance(pieces, ndarray):
+        return False
     return all(type(x) is ndarray and x.size for x in pieces) and len(pieces) > 1
 
 
