@@ -165,7 +165,6 @@ BACKWARD: list[tuple[str, Made, dict[str, Made], list[tuple[int, ...]], dict[str
       for name in ("max_all", "min_all")],
     ("cumsum", (ROWS, HALF), {}, [ROWS], {"dim": 1}),
     ("sort", (ROWS, HALF), {"indices": (ROWS, INDEX)}, [ROWS], {"dim": 1}),
-    ("topk", ((MANY, 3), HALF), {"indices": ((MANY, 3), INDEX)}, [ROWS], {"dim": 1}),
     *[(name, (ROWS, HALF), {"self": (ROWS, HALF), "result": (ROWS, HALF)}, [ROWS], {"dim": 1})
       for name in ("cumprod", "logcumsumexp")],
     ("gelu", (ROWS, HALF), {"self": (ROWS, HALF)}, [ROWS], {}),

@@ -312,7 +312,7 @@ for shape, dim in ORDERS:
                  (("self",),) if name == "sort" else ())  # fmt: skip
         k = (shape[dim] + 2) // 3
         case("topk", f"{shape} {dim} {down}", drawn(normal(*shape)),
-             {"k": k, "dim": dim, "largest": down}, (("self",),))  # fmt: skip
+             {"k": k, "dim": dim, "largest": down})  # fmt: skip
     for keepdim in (False, True):
         case("kthvalue", f"{shape} {dim} {keepdim}", drawn(normal(*shape)),
              {"k": (shape[dim] + 2) // 3, "dim": dim, "keepdim": keepdim})  # fmt: skip

@@ -150,9 +150,9 @@ def scatter_zero(self: Array, index: Array, dim: int) -> Array | None:
     return _put(self, index, None, dim)
 
 
-@backward("sort", "topk")
+@backward("sort")
 def gradient_of_order(call: NodeCall) -> tuple[Array | None, ...] | None:
-    """What came from each place goes back there: no index is there twice in a line."""
+    """What came from each place goes back there: each index is there once in a line."""
     g, index, shape = call.g, call["indices"], call.shape("self")
     stored = STORED_AS.get(g.dtype.itemsize)
     if index is None or not shape or stored is None or 0 in g.shape:
@@ -161,8 +161,6 @@ def gradient_of_order(call: NodeCall) -> tuple[Array | None, ...] | None:
     lines = _lines(result, index, call.params["dim"] % len(shape))
     if lines is None:
         return None
-    if lines[0] > lines[1]:
-        result.fill(0)
     run = kernel(KERNELS["put_by_index"], "put_by_index", stored, index.dtype.name)
     run((blocks(index.size),), (BLOCK,),
         (dense(g), dense(index), result, int64(index.size), *map(int64, lines)))  # fmt: skip
