@@ -106,7 +106,8 @@ def measured(
     """Seconds of a step, and the most bytes of the device, once it is warm."""
     sizes = dict(TINY if options.tiny else SIZES)
     count, length = sizes.pop("words"), sizes.pop("length")
-    net = models.GPT(count, length, **sizes).to(device)
+    with lib.device(device):
+        net = models.GPT(count, length, **sizes)
     if way.startswith("FSDP"):
         net = sharded(lib, net.cpu())
     optimizer = lib.optim.AdamW(net.parameters(), lr=1e-4)
@@ -126,9 +127,7 @@ def measured(
     elif words:
         smallest = {"min_bytes": 1024} if options.tiny else {}
         placed = lib.memory.offload_states(net, optimizer, **words, **smallest)
-    clock = Clock("cugrad" if device != "cpu" else "torch", lib, device)
-    if lib.__name__ == "torch" and device == "cuda":
-        clock = Clock("torch", lib, device)
+    clock = Clock(lib.__name__, lib, device)
     with placed:
         losses = [float(step().detach().item()) for _ in range(options.warm_up)]
         clock.synchronize()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -185,10 +187,18 @@ def test_linear_is_true(line: Any, backend: Any) -> None:
                     assert_close(call.host(f), want, case.dtype, 10 * case.tolerance, "not linear")
 
 
+@contextmanager
+def deterministic() -> Iterator[None]:
+    """Atomics add up in any order."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wanted, "deterministic", True)
+        yield
+
+
 @over_lines(differentiable)
-def test_formulas_are_strict(line: Any, backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@deterministic()
+def test_formulas_are_strict(line: Any, backend: Any) -> None:
     """Formulas use operators and m.* only and keep the gradient's dtype, in every dtype."""
-    monkeypatch.setattr(wanted, "deterministic", True)  # atomics add up in any order
     for case in [line, *gradient_cases(line)[-1:], *narrow_cases(line)]:
         with variant_named(case):
             call = Call(case, backend)

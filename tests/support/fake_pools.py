@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import gc
 import itertools
+import threading
 import weakref
 from bisect import bisect_left, insort
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from tests.support import fake_streams
@@ -112,6 +114,17 @@ class MemoryPointer:
         self.mem, self.ptr, self.device_id = mem, mem.ptr + offset, mem.device_id
 
 
+def alone(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that one thread at a time runs of an object."""
+
+    @wraps(method)
+    def run(self: Any, *args: Any) -> Any:
+        with self._lock:
+            return method(self, *args)
+
+    return run
+
+
 class SingleDeviceMemoryPool:
     """A device's part. Free chunks of an arena are sorted by size; what a destructor gives back
     waits in `_pending` for the next request.
@@ -121,6 +134,7 @@ class SingleDeviceMemoryPool:
         self._allocator, self._weakref = allocator, weakref.ref(self)
         self._arenas: dict[int, list[tuple[int, int, Chunk]]] = {}
         self._pending: list[tuple[int, Chunk]] = []
+        self._lock = threading.RLock()
         self.used = self.total = self.limit = 0
 
     def _insert(self, index: list[tuple[int, int, Chunk]], chunk: Chunk) -> None:
@@ -141,9 +155,13 @@ class SingleDeviceMemoryPool:
             chunk.merge_next()
         insort(index, (chunk.size, id(chunk), chunk))
 
+    @alone
     def _collect(self) -> None:
-        while self._pending:
-            _, chunk = self._pending.pop()
+        while True:
+            try:  # a destructor that ran here may have taken the last
+                _, chunk = self._pending.pop()
+            except IndexError:
+                return
             self.used -= chunk.size
             assert chunk.arena is not None
             self._insert(chunk.arena, chunk)
@@ -151,6 +169,7 @@ class SingleDeviceMemoryPool:
     def free(self, chunk: Chunk) -> None:
         self._pending.append((0, chunk))
 
+    @alone
     def malloc(self, size: int) -> MemoryPointer:
         size = -(-size // ROUND) * ROUND
         if not size:
@@ -191,6 +210,7 @@ class SingleDeviceMemoryPool:
                 self.total -= size
         raise OutOfMemoryError(size, self.total, self.limit)
 
+    @alone
     def free_all_blocks(self) -> None:
         self._collect()
         for arena in self._arenas.values():

@@ -44,7 +44,7 @@ class Blocks(NamedTuple):
 
 # Of narrow heads, and of wide ones, whose sums take registers.
 CUTS = {
-    "attention": (Blocks(64, 8, 1), Blocks(32, 4, 1)),
+    "attention": (Blocks(64, 4, 2), Blocks(32, 4, 1)),
     "attention_queries": (Blocks(64, 4, 1), Blocks(32, 4, 1)),
     "attention_keys": (Blocks(32, 4, 1), Blocks(16, 4, 1)),
 }
