@@ -76,6 +76,8 @@ STATEMENTS: dict[str, Statement] = {
     "layer_norm": ("F.layer_norm(x, (8,), y, z)", "float32", ((8, 8), (8,), (8,)), GOAL),
     "layer_norm_bfloat16": ("F.layer_norm(x, (8,), y, z)", "bfloat16", ((8, 8), (8,), (8,)), GOAL),
     "softmax": ("F.softmax(x, -1)", "float32", ((8, 8),), GOAL),
+    "sort": ("x.sort()", "float32", ((8, 8),), GOAL),
+    "contiguous": ("x.t().contiguous()", "float32", ((8, 8),), GOAL),
 }  # fmt: skip
 
 

@@ -37,7 +37,8 @@ for grid, block in (((3,), (256,)), ((3, 5), (32, 4)), ((7, 2, 9), (8, 8, 2))):
             assert expected[1] == told
             for begin in (
                 lambda: kernel(grid, block, told),
-                lambda: start(kernel, grid, block, [array, None], struct.Struct("2P").pack, tail),
+                lambda: start(kernel, grid, block, [array, None], struct.Struct("2P").pack, tail,
+                              [0]),
             ):
                 kernel.raw((1,), (1,), (np.zeros(1, by_value(size)),))
                 begin()

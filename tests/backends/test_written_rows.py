@@ -60,8 +60,8 @@ def runs() -> Iterator[Run]:
             yield Run(case, DTYPES[0], "last")
 
 
-def operands(run: Run) -> list[Any]:
-    rng = np.random.default_rng(len(run.case.what))
+def operands(run: Run, seed: int = 0) -> list[Any]:
+    rng = np.random.default_rng((len(run.case.what), seed))
     wide = np.float64 if run.dtype == np.float64 else np.float32
     dtypes = {np.dtype("float64"): run.dtype, np.dtype("float32"): wide}
 
@@ -163,16 +163,18 @@ else:
     from cugrad.backends.cupy.written.placed import sums
     from cugrad.backends.moments import RunningStatistics, track_moment, waiting
 
-    def run_forward(run: Run, args: list[Any]) -> Any:
+    def run_forward(run: Run, args: list[Any], function: Any = None) -> Any:
         op = TABLE[run.case.name]
         full_args = [on_device(x, run.layout) for x in args]
         params = {**op.defaults, **run.case.params}
         rest = [on_device(params[n]) for n in op.params]
-        value = registry.FORWARDS[op.name](*full_args, *rest)
+        value = (function or registry.FORWARDS[op.name])(*full_args, *rest)
         assert value is not None, f"{run}: declined"
         return value if isinstance(value, tuple) else (value,)
 
-    def run_backward(run: Run, args: list[Any], names: tuple[str, ...]) -> Any:
+    def run_backward(
+        run: Run, args: list[Any], names: tuple[str, ...], function: Any = None
+    ) -> Any:
         """Gradients of some inputs by the kernels, and by the row's formulas."""
         op = TABLE[run.case.name]
         mask = sum(1 << op.inputs.index(n) for n in names)
@@ -182,7 +184,7 @@ else:
         g = np.asarray(np.random.default_rng(3).standard_normal(results[0].shape), run.dtype)
         shapes = tuple([getattr(x, "shape", ()) for x in args])
         params = {**op.defaults, **run.case.params}
-        function = registry.backward_of(op, mask, raw)
+        function = function or registry.backward_of(op, mask, raw)
         assert function is not None
         kernels = [on_device(x, run.layout) for x in saved]
         meta = shapes, params, tuple([getattr(x, "dtype", None) for x in args]), None, False
@@ -290,6 +292,35 @@ else:
             waiting.now = moving = RunningStatistics(mean, None, on_device(counted), 0.1)
             assert registry.FORWARDS["native_batch_norm"](on_device(x), None, None, 1e-5)
             assert not moving.moved and waiting.now is None
+
+    FORMS = ("dense", "turned", "dense", "shifted", "turned", "last", "dense", "last", "shifted")
+    FIRST = list({run.case.name: run for run in reversed(list(runs())) if run.layout == "dense"
+                  and run.dtype == DTYPES[0]}.values())  # fmt: skip
+
+    @pytest.mark.parametrize("first", FIRST, ids=[run.case.name for run in FIRST])
+    def test_what_is_launched_again_is_for_operands_of_the_form(first: Run) -> None:
+        """The same functions are given operands that lie otherwise in turn, each time others."""
+        op = TABLE[first.case.name]
+        masks = {names: sum(1 << op.inputs.index(n) for n in names)
+                 for names in first.case.gradients}  # fmt: skip
+        back = {names: registry.backward_of(op, mask, raw) for names, mask in masks.items()}
+        forward = registry.forward_of(op, lambda *args: None) if first.case.forward else None
+        for seed, layout in enumerate(FORMS):
+            run = first._replace(layout=layout)
+            args = operands(run, seed)
+            if forward is not None:
+                results = run_forward(run, args, forward)
+                for k, expected in enumerate(by_row(run, args)):
+                    agree(results[k], expected, run, f"result {k}")
+            for names, function in back.items():
+                got, expected = run_backward(run, args, names, function)
+                for name, x, y in zip(op.inputs, got, expected):
+                    if y is not None:
+                        agree(x, y, run, f"gradient of {name}")
+        if registry.FORWARDS.get(op.name) in registry.KEPT:
+            assert forward is None or forward.kept.launches
+        if registry.BACKWARDS.get(op.name) in registry.KEPT:
+            assert all(function.kept.launches for function in back.values())  # type: ignore
 
     def test_launches_are_kept_by_the_form_of_operands() -> None:
         """One array in two places makes no plan, in which they would be one for ever."""

@@ -22,25 +22,30 @@ blank: Any = ndarray.__base__.__new__
 
 
 class Blank(NamedTuple):
-    """What `_init` wants of an array in the order of its dims, and the bytes it has room in."""
+    """What `_init` wants of an array, and the bytes it has room in; without strides it lies in the
+    order of its dims.
+    """
 
     shape: tuple[int, ...]
     kind: Any
     size: int
+    strides: tuple[int, ...] | None = None
 
 
-def form_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Blank:
+def form_of(
+    shape: tuple[int, ...], dtype: np.dtype[Any], strides: tuple[int, ...] | None = None
+) -> Blank:
     """CuPy finds a dtype by its type sooner than by itself, if it is one of NumPy's; and does not
-    ask whether it knows the dtype of memory that it is given.
+    ask whether it knows the dtype of memory that it is given. Strides are those of all of a memory.
     """
     kind = dtype if dtype.kind == "V" else dtype.type
-    return Blank(shape, kind, prod(shape) * dtype.itemsize)
+    return Blank(shape, kind, prod(shape) * dtype.itemsize, strides)
 
 
 def new_array(form: Blank) -> Array:
     """An array with unknown contents."""
     array = blank(ndarray)
-    array._init(form.shape, form.kind, alloc(form.size), None, None)
+    array._init(form.shape, form.kind, alloc(form.size), form.strides, None)
     return array
 
 

@@ -77,16 +77,10 @@ class New(NamedTuple):
 
     def form(self) -> Any:
         """What a function in a straight line is told of it: see `launches_of`."""
-        return form_of(self.shape, self.dtype) if self.strides is None else self.make
+        return form_of(self.shape, self.dtype, self.strides)
 
     def make(self) -> Array:
-        if self.strides is None:
-            return new_array(form_of(self.shape, self.dtype))
-        size = 1
-        for n in self.shape:
-            size *= n
-        block = cupy.ndarray((size,), self.dtype)
-        return cupy.ndarray(self.shape, self.dtype, block.data, self.strides)
+        return new_array(self.form())
 
 
 def dense_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
@@ -149,7 +143,8 @@ class KernelPlan:
         plan = self
         if any(x.data.ptr % multiple for x, multiple in zip(arrays, self.aligned)):
             plan = self.unaligned()
-        start(plan.kernel, plan.grid, BLOCK, arrays, plan.told.head, plan.told.tail)
+        read = range(len(arrays) - len(self.new))
+        start(plan.kernel, plan.grid, BLOCK, arrays, plan.told.head, plan.told.tail, read)
 
     def straight(
         self, parameters: Sequence[str], arrays: Sequence[str], answer: str, opening: str = "pass"

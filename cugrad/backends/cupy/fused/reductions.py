@@ -119,7 +119,8 @@ class ReductionPlan:
         results = [new.make() for new in self.new]
         partial = [None if new is None else new.make() for new in self.partial]
         several = [*arrays, *results, *partial, tickets_of_stream() if any(self.partial) else None]
-        start(self.kernel, self.grid, BLOCK, several, self.told.head, self.told.tail)
+        read = range(len(arrays))
+        start(self.kernel, self.grid, BLOCK, several, self.told.head, self.told.tail, read)
         return results
 
     def straight(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
@@ -21,10 +21,13 @@ from ..arrays import by_value
 
 __all__ = [
     "MOST_BYTES",
+    "NotedCall",
+    "NewArrays",
     "StructKernel",
     "current_stream",
     "driver_launch",
     "here",
+    "made",
     "noted",
     "start",
 ]
@@ -55,10 +58,27 @@ class _Places(threading.local):
         return memory, ctypes.addressof(self._lists[-1])
 
 
+class NewArrays(NamedTuple):
+    """A function that makes new arrays, which may lie in one piece of memory."""
+
+    make: Callable[[], Sequence[Array]]
+
+
+class NotedCall(NamedTuple):
+    """What was done with arrays: a kernel, its grid, its block and what it is told behind their
+    addresses, or a function of these that launches something, or who made the arrays; and those
+    among the arrays that it reads and does not write.
+    """
+
+    what: Any
+    arrays: Sequence[Any]
+    read: Sequence[Any] = ()
+
+
 class _Noted(threading.local):
     """What this thread launches, while a plan of it is made: see `written/plans.py`."""
 
-    calls: list[Any] | None = None
+    calls: list[Any] | None = None  # each a NotedCall, or None: see `not_noted`
 
 
 here = _Places()
@@ -97,21 +117,32 @@ class StructKernel:
 
 def start(
     kernel: StructKernel, grid: Sequence[int], block: Sequence[int], arrays: Sequence[Array | None],
-    head: Any, tail: bytes,
+    head: Any, tail: bytes, read: Sequence[int],
 ) -> None:  # fmt: skip
     """Starts a kernel whose struct begins with the addresses of arrays, which `head` packs, 0 for
-    None, and goes on with `tail`.
+    None, and goes on with `tail`. `read` are the numbers of those that it does not write.
     """
     if noted.calls is not None:
-        noted.calls.append(((kernel, grid, block, tail), arrays))
+        told = kernel, grid, block, tail
+        noted.calls.append(NotedCall(told, arrays, [arrays[k] for k in read]))
     kernel(grid, block, head(*[0 if x is None else x.data.ptr for x in arrays]) + tail)
 
 
 def call(function: Callable[..., None], *arrays: Array) -> None:
-    """Calls a function of the addresses of arrays that launches what it does, a library's say."""
+    """Calls a function of the addresses of arrays that launches what it does, a library's say, and
+    writes to the last.
+    """
     if noted.calls is not None:
-        noted.calls.append((function, arrays))
+        noted.calls.append(NotedCall(function, arrays, arrays[:-1]))
     function(*[x.data.ptr for x in arrays])
+
+
+def made(make: Callable[[], Sequence[Array]]) -> Sequence[Array]:
+    """The new arrays that a function makes; it will be called again where launches are kept."""
+    arrays = make()
+    if noted.calls is not None:
+        noted.calls.append(NotedCall(NewArrays(make), arrays))
+    return arrays
 
 
 def not_noted() -> None:

@@ -49,8 +49,9 @@ def launches_of(
     """A function of `parameters` that starts kernels and answers; `operands` are the arrays among
     them, and among the names that the line `opening` makes of them.
 
-    `new` are the arrays that it makes, by name: a `Blank`, or a function that makes one. It answers
-    None, before it does anything, if not all operands begin at a multiple of so many bytes.
+    `new` are the arrays that it makes, by name: a `Blank`, or a function that makes one, or
+    several, where the name is a list of names. It answers None, before it does anything, if not all
+    operands begin at a multiple of so many bytes.
     """
     scope: dict[str, Any] = {
         "__name__": __name__, "ndarray": ndarray, "blank": blank, "alloc": alloc, "here": here,
@@ -63,12 +64,13 @@ def launches_of(
     for name, form in new.items():
         if isinstance(form, Blank):
             scope |= {f"{part}_{name}": value for part, value in form._asdict().items()}
-            call = f"{name}._init(shape_{name}, kind_{name}, alloc(size_{name}), None, None)"
-            lines += [f"{name} = blank(ndarray)", call]
+            told = f"shape_{name}, kind_{name}, alloc(size_{name}), strides_{name}, None"
+            lines += [f"{name} = blank(ndarray)", f"{name}._init({told})"]
         else:
-            scope[f"make_{name}"] = form
-            lines.append(f"{name} = make_{name}()")
-        lines.append(f"at_{name} = {name}.data.ptr")
+            make = f"make_{name.partition(',')[0]}"
+            scope[make] = form
+            lines.append(f"{name} = {make}()")
+        lines += [f"at_{x} = {x}.data.ptr" for x in name.split(", ")]
     packs = not several.devices and any(type(x) is Start for x in starts)
     if packs:
         lines += ["places = here.places",

@@ -43,10 +43,10 @@ class Written:
     told.
     """
 
-    __slots__ = ("kernel", "count", "head", "pack", "order")
+    __slots__ = ("kernel", "count", "head", "pack", "order", "read")
 
     def __init__(self, text: str, name: str, sums: str) -> None:
-        source, letters, self.order = _of_one_argument(
+        source, letters, self.order, self.read = _of_one_argument(
             text, name, "d" if sums == "float64" else "f"
         )
         self.kernel = StructKernel(source, name)
@@ -60,12 +60,13 @@ class Written:
         told = [args[k] for k in self.order]
         arrays, values = told[: self.count], told[self.count :]
         tail = self.pack(*[0] * self.count, *values)[self.head.size :]
-        start(self.kernel, grid, block, arrays, self.head.pack, tail)
+        start(self.kernel, grid, block, arrays, self.head.pack, tail, self.read)
 
 
-def _of_one_argument(text: str, name: str, sums: str) -> tuple[str, str, list[int]]:
+def _of_one_argument(text: str, name: str, sums: str) -> tuple[str, str, list[int], list[int]]:
     """A kernel's text with its parameters as members of a struct, pointers first, how to pack that,
-    and the order in which members take the parameters.
+    the order in which members take the parameters, and the numbers of pointers to what is only
+    read.
     """
     head = next(m for m in HEAD.finditer(text) if m[2] == name)
     parameters = [" ".join(p.split()) for p in head[3].split(",")]
@@ -83,7 +84,8 @@ def _of_one_argument(text: str, name: str, sums: str) -> tuple[str, str, list[in
         f'extern "C" __global__ void __launch_bounds__({head[1]}) {name}(const Told_{name} told)\n'
         "{\n" + "\n".join(reads)
     )
-    return text[: head.start()] + body + text[head.end() :], form + "0q", order
+    read = [k for k, member in enumerate(members) if member.lstrip().startswith("const ")]
+    return text[: head.start()] + body + text[head.end() :], form + "0q", order, read
 
 
 _kernels: dict[Any, Written] = {}

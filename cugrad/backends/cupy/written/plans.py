@@ -6,14 +6,15 @@ of its kernels; then those places are filled, and nothing is decided again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import cupy
 import numpy as np
 
 from ..arrays import form_of
-from ..launches.starting import noted
+from ..launches.starting import NewArrays, NotedCall, noted
 from ..launches.straight import LibraryCall, Start, launches_of
 from .launch import tickets_of_stream
 
@@ -33,8 +34,10 @@ def noted_run(
     """What `run()` answers, and a function of `parameters` that launches the same kernels for
     operands of the same form: None where they cannot be known from what was launched.
 
-    It must do nothing but launch kernels and products if its operands are dense: what else it did
-    would be left out the next time. See `launches_of` for the rest.
+    It must hand its kernels whole operands, and write to new arrays by nothing but its kernels and
+    products: what else it did would be left out the next time. What they read, and neither is an
+    operand nor was written by one of them, shows that, and so do results of something else. See
+    `launches_of` for the rest.
     """
     before, noted.calls = noted.calls, []
     try:
@@ -42,69 +45,122 @@ def noted_run(
         calls = noted.calls
     finally:
         noted.calls = before
-    if results is None or not calls or not _can_be_kept(list(operands.values()), calls):
+    if results is None or not calls or None in calls:
         return results, None
-    return results, _again(parameters, operands, calls, results, opening)
+    notes = _Notes(operands, calls, results)
+    return results, notes.again(parameters, opening) if notes.can_be_kept() else None
 
 
-def _can_be_kept(operands: list[Array], calls: Sequence[Any]) -> bool:
-    """Whether each array of the launches is an operand, from its beginning, or new."""
-    if None in calls or not all(x.size for x in operands):
-        return False
-    products = all(not isinstance(what, tuple) for what, _ in calls)  # they take any strides
-    if not products and not all(x._c_contiguous for x in operands):
-        return False
-    spans = [(x.data.ptr, x.data.ptr + _extent(x)) for x in operands]
-    if len({begin for begin, _ in spans}) < len(spans):
-        return False  # one array in two places: the next time they may be two
-    if any(begin % ALIGNMENT for begin, _ in spans):
-        return False  # the kernels are those for such addresses
-    arrays = [x for _, several in calls for x in several if x is not None and x.size]
-    return not any(b < x.data.ptr < e for x in arrays for b, e in spans)
+class _Notes:
+    """What a run of a row has launched, for which operands, and what it answered.
 
+    Arrays are told apart by where they begin; those that were noted are alive, and so are their
+    addresses.
+    """
 
-def _extent(x: Array) -> int:
-    """The bytes from an array's first element to its last."""
-    steps = zip(x.strides, x.shape, strict=True)
-    return int(x.itemsize + sum(step * (n - 1) for step, n in steps if step > 0))
+    def __init__(
+        self, operands: Mapping[str, Array], calls: Sequence[NotedCall], results: Any
+    ) -> None:
+        self.operands, self.calls = operands, calls
+        self.is_tuple = isinstance(results, tuple)
+        self.results = results if self.is_tuple else (results,)
+        self.begins = {x.data.ptr: x for x in operands.values()}
+        self.new: dict[int, list[Array]] = {}  # by where they begin
+        for call in calls:
+            for x in _arrays(call.arrays):
+                if x.data.ptr not in self.begins and x.dtype.num != COUNTERS:
+                    self.new.setdefault(x.data.ptr, []).append(x)
 
+    def can_be_kept(self) -> bool:
+        operands = list(self.operands.values())
+        if not all(x.size for x in operands) or len(self.begins) < len(operands):
+            return False  # one array in two places: the next time they may be two
+        if any(begin % ALIGNMENT for begin in self.begins):
+            return False  # the kernels are those for such addresses
+        return self._are_whole() and self._reads_known() and self._answers_known()
 
-def _again(
-    parameters: Sequence[str], operands: Mapping[str, Array], calls: Sequence[Any], results: Any,
-    opening: str,
-) -> Function | None:  # fmt: skip
-    names = {x.data.ptr: name for name, x in operands.items()}
-    several = results if isinstance(results, tuple) else (results,)
-    outputs = {x.data.ptr: x for x in several if x is not None}
-    new: dict[str, Any] = {}
-    starts: list[Start | LibraryCall] = []
-    for what, arrays in calls:
-        addresses = []
-        if not isinstance(what, tuple) and any(x.data.ptr not in names for x in arrays[:-1]):
-            return None  # an operand is a copy
-        for x in arrays:
-            if x is None or not x.size:
-                addresses.append("0")
+    def _are_whole(self) -> bool:
+        """Whether no array is a part of another one, but those that one function made."""
+        together = {x.data.ptr for call in self.calls if type(call.what) is NewArrays
+                    for x in call.arrays}  # fmt: skip
+        new = [{_span(x) for x in several} for several in self.new.values()]
+        spans = [*map(_span, self.operands.values()), *chain.from_iterable(new)]
+        return all(len(several) == 1 for several in new) and not any(
+            low < place < high and not (low in together and place in together)
+            for place in self.new for low, high in spans
+        )  # fmt: skip
+
+    def _reads_known(self) -> bool:
+        """Whether all that is read are operands, or what was written before."""
+        written = set(self.begins)
+        for call in self.calls:
+            if any(x.data.ptr not in written for x in _arrays(call.read)):
+                return False
+            if type(call.what) is not NewArrays:
+                written.update(x.data.ptr for x in _arrays(call.arrays))
+        return True
+
+    def _answers_known(self) -> bool:
+        """Whether all results are operands, as they are, or all of new arrays, each in one form."""
+        shown = dict(self.begins)
+        for x in self.results:
+            if x is None:
                 continue
             place = x.data.ptr
-            if place not in names and x.dtype.num == COUNTERS:
-                addresses.append("tickets().data.ptr")
-                continue
+            is_whole = place in self.new and _span(self.new[place][0]) == _span(x)
+            if shown.setdefault(place, x) is not x or place not in self.begins and not is_whole:
+                return False
+        return True
+
+    def _forms(self, names: dict[int, str]) -> dict[str, Any]:
+        """New arrays, or who makes them, by the names that they are given here."""
+        forms: dict[str, Any] = {}
+        for call in self.calls:
+            if type(call.what) is NewArrays:
+                several = [f"z{len(names) + k}" for k, _ in enumerate(call.arrays)]
+                names.update(zip([x.data.ptr for x in call.arrays], several))
+                forms[", ".join(several)] = call.what.make
+        shown = {x.data.ptr: x for x in self.results if x is not None}
+        for place, several in self.new.items():
             if place not in names:
-                name = names[place] = f"y{len(new)}"
-                kept = outputs.get(place, x)
-                new[name] = form_of(kept.shape, kept.dtype)
-            addresses.append(f"at_{names[place]}")
-        if isinstance(what, tuple):
-            kernel, grid, block, tail = what
-            starts.append(Start(kernel, grid, block, addresses, tail))
-        else:
-            starts.append(LibraryCall(what, addresses))
-    if any(x is not None and x.data.ptr not in names for x in several):
-        return None  # it is made by what is not noted
-    answer = ", ".join("None" if x is None else names[x.data.ptr] for x in several)
-    answer += "," * (isinstance(results, tuple) and len(several) == 1)
-    return launches_of(
-        parameters, list(operands), new, starts, answer, ALIGNMENT, opening,
-        tickets=tickets_of_stream,
-    )  # fmt: skip
+                x = shown.get(place, several[0])
+                strides = None if x._c_contiguous else x.strides
+                name = names[place] = f"y{len(names)}"
+                forms[name] = form_of(x.shape, x.dtype, strides)
+        return forms
+
+    def again(self, parameters: Sequence[str], opening: str) -> Function:
+        names = {x.data.ptr: name for name, x in self.operands.items()}
+        forms = self._forms(names)
+        starts: list[Start | LibraryCall] = []
+        for what, arrays, _ in self.calls:
+            places = [_address(x, names) for x in arrays]
+            if type(what) is tuple:
+                kernel, grid, block, tail = what
+                starts.append(Start(kernel, grid, block, places, tail))
+            elif type(what) is not NewArrays:
+                starts.append(LibraryCall(what, places))
+        answer = ", ".join("None" if x is None else names[x.data.ptr] for x in self.results)
+        answer += "," * (self.is_tuple and len(self.results) == 1)
+        return launches_of(
+            parameters, list(self.operands), forms, starts, answer, ALIGNMENT, opening,
+            tickets=tickets_of_stream,
+        )  # fmt: skip
+
+
+def _arrays(several: Sequence[Array | None]) -> Iterator[Array]:
+    return (x for x in several if x is not None and x.size)
+
+
+def _address(x: Array | None, names: Mapping[int, str]) -> str:
+    """Where an array begins, as an expression."""
+    if x is None or not x.size:
+        return "0"
+    return f"at_{names[x.data.ptr]}" if x.data.ptr in names else "tickets().data.ptr"
+
+
+def _span(x: Array) -> tuple[int, int]:
+    """Where an array begins in memory, and ends."""
+    steps = [step * (n - 1) for step, n in zip(x.strides, x.shape, strict=True)]
+    low = x.data.ptr + sum(step for step in steps if step < 0)
+    return low, x.data.ptr + sum(step for step in steps if step > 0) + x.itemsize

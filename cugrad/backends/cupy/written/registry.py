@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import cupy
 import numpy as np
 
 from ...wanted import wanted
+from ..fused.copies import dense
 from ..launches.rows import Gradients, form_of_array, key_of, straight, told_of
 from .plans import noted_run
 
@@ -21,6 +23,7 @@ ndarray = cupy.ndarray
 FORWARDS: dict[str, Function] = {}  # by row: the result of its inputs and parameters, or None
 BACKWARDS: dict[str, Function] = {}  # by row: the gradients of a `NodeCall`, or None
 KEPT: set[Function] = set()  # those whose launches are kept by the form of the operands
+BY_KERNELS = SimpleNamespace(ascontiguousarray=dense)  # a namespace, as far as `Op.lies` needs one
 
 
 def forward(*names: str, keeps: bool = False) -> Callable[[Function], Function]:
@@ -81,24 +84,24 @@ def forward_of(op: Any, plain: Function) -> Function:
     function = FORWARDS.get(op.name)
     if function is None:
         return plain
-    run = _run_of(op, function, plain)
-    return run if op.lies is None else _as_operands(op, run)
+    return _run_of(op, function, plain)
 
 
-def _as_operands(op: Any, run: Function) -> Function:
+def _as_operands(op: Any, function: Function) -> Function:
     """Results of kernels, which lie in the order of their dims, as the row wants them to lie."""
 
-    def run_and_copy(*args: Any, **params: Any) -> Any:
-        result = run(*args, **params)
-        if any(type(x) is ndarray and not x._c_contiguous for x in args[:2]):
-            result = op.lies(cupy, args[:2], result)
-        return result
+    def run_and_copy(*args: Any) -> Any:
+        result = function(*args)
+        if result is None or all(type(x) is not ndarray or x._c_contiguous for x in args[:2]):
+            return result
+        return op.lies(BY_KERNELS, args[:2], result)
 
     return run_and_copy
 
 
-def _run_of(op: Any, function: Function, plain: Function) -> Function:
+def _run_of(op: Any, written: Function, plain: Function) -> Function:
     names = [*op.inputs, *op.params]
+    function = written if op.lies is None else _as_operands(op, written)
 
     def run(*args: Any, **params: Any) -> Any:
         if wanted.fused and _on_device(args):
@@ -124,7 +127,7 @@ def _run_of(op: Any, function: Function, plain: Function) -> Function:
         form = form_of_array(name)
         return f"None if {name} is None else ({form})" if op.inputs[i] in op.optional else form
 
-    if function not in KEPT:
+    if written not in KEPT:
         return run
     defaults = {n: op.defaults.get(n) for n in names[1:]}
     return straight(names, key_of(op, part, "{}"), run, begin, defaults)
