@@ -19,7 +19,7 @@ import timeit
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -30,6 +30,8 @@ from benchmarks.common import Line, best_of, library, paired  # noqa: E402
 from tests.support.still_cuda import still  # noqa: E402
 
 GOAL = 1.5  # times PyTorch's dispatch
+ATTENTION, HEADS = "F.scaled_dot_product_attention(x, y, z)", ((2, 2, 16, 16),) * 3
+BACK = "grad(r, (x, y, z), g, True)"
 
 
 def on_still_device() -> Any:
@@ -56,8 +58,17 @@ def tensors(lib: Any, device: str, dtype: str, *shapes: tuple[int, ...]) -> list
     return [make(cupy.ndarray(shape, kind), True) for shape in shapes]
 
 
-Statement = tuple[str, str, tuple[tuple[int, ...], ...], float | None]
-STATEMENTS: dict[str, Statement] = {
+class Statement(NamedTuple):
+    """What is run, with tensors x, y, z of a dtype and these shapes, and what is done before."""
+
+    text: str
+    dtype: str
+    shapes: tuple[tuple[int, ...], ...]
+    goal: float | None
+    before: str = ""
+
+
+STATEMENTS: dict[str, tuple[Any, ...]] = {
     "add": ("x + y", "float32", ((8, 8), (8, 8)), GOAL),
     "add_bfloat16": ("x + y", "bfloat16", ((8, 8), (8, 8)), GOAL),
     "mul_number": ("x * 2.5", "float32", ((8, 8),), GOAL),
@@ -78,14 +89,21 @@ STATEMENTS: dict[str, Statement] = {
     "softmax": ("F.softmax(x, -1)", "float32", ((8, 8),), GOAL),
     "sort": ("x.sort()", "float32", ((8, 8),), GOAL),
     "contiguous": ("x.t().contiguous()", "float32", ((8, 8),), GOAL),
+    "attention": (ATTENTION, "float32", HEADS, None),
+    "attention_bfloat16": (ATTENTION, "bfloat16", HEADS, None),
+    "attention_backward": (BACK, "bfloat16", HEADS, GOAL, f"r = {ATTENTION}"),
 }  # fmt: skip
 
 
 def timed(lib: Any, device: str, statement: Statement, n: int) -> float:
     """Microseconds for one run of a recorded statement."""
-    text, dtype, shapes, _ = statement
-    names = dict(zip("xyz", tensors(lib, device, dtype, *shapes)))
-    timer = timeit.Timer(text, "gc.enable()", globals={**names, "F": lib.nn.functional, "gc": gc})
+    text, dtype, shapes, _, before = statement
+    names: dict[str, Any] = dict(zip("xyz", tensors(lib, device, dtype, *shapes)))
+    names |= {"F": lib.nn.functional, "torch": lib, "grad": lib.autograd.grad, "gc": gc}
+    exec(before, names)
+    if "r" in names:  # a result, of which there is a gradient
+        names["g"] = lib.empty_like(names["r"])
+    timer = timeit.Timer(text, "gc.enable()", globals=names)
     timer.timeit(10)
     start = perf_counter()
     timer.timeit(n)
@@ -96,14 +114,15 @@ def measure(options: Any) -> list[Line]:
     lib, torch = on_still_device(), library("torch")
     n, repeat = (150, 8) if options.quick else (150, 80)  # the least of many short runs
     lines = []
-    for name, statement in STATEMENTS.items():
+    for name, fields in STATEMENTS.items():
+        statement = Statement(*fields)
         if not re.search(options.only, name):
             continue
 
         def run(lib: Any, device: str, statement: Statement = statement) -> Callable[[], float]:
             return lambda: best_of(repeat, lambda: timed(lib, device, statement, n))
 
-        line = Line(f"host_{name}", "us/op", goal=statement[3])
+        line = Line(f"host_{name}", "us/op", goal=statement.goal)
         theirs = run(torch, "cpu") if torch is not None else None
         rounds = options.rounds or (1 if options.quick else 5)
         lines.append(paired(line, run(lib, "cuda"), theirs, rounds))

@@ -266,9 +266,11 @@ def _tangents(
 
 def _execute(node: BackwardCFunction, args: tuple[Any, ...], forward: Any, seq: int) -> Any:
     cls = node._forward_cls
-    node.needs_input_grad = tuple([isinstance(a, Tensor) and a._requires_grad for a in args])
-    recording = state.grad_enabled and any(node.needs_input_grad)
-    before = [edge_of(a) if isinstance(a, Tensor) and a._requires_grad else None for a in args]
+    needed = node.needs_input_grad = tuple(
+        [isinstance(a, Tensor) and a._requires_grad for a in args]
+    )
+    recording = state.grad_enabled and True in needed
+    before = [edge_of(a) if needs else None for a, needs in zip(args, needed)]
     seq = seq or next_seq()  # as where observers are told: before those of the ops in forward
 
     def run() -> Any:
@@ -383,7 +385,7 @@ def _connect(
     for nr, out in enumerate(outputs):
         if not isinstance(out, Tensor):
             continue
-        dirty, is_input = among(marked, out), among(args, out)
+        dirty, is_input = bool(marked) and among(marked, out), among(args, out)
         if among(hidden, out) or not is_differentiable(out._array.dtype):
             outputs[nr] = out.detach() if is_input and (out._requires_grad or not dirty) else out
             continue

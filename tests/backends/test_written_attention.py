@@ -90,10 +90,10 @@ CASES = [
 ]
 
 
-def operands(case: Case) -> list[Any]:
+def operands(case: Case, seed: int = 0) -> list[Any]:
     """Query, key, value, mask and bits, all on the host."""
-    rng, n = np.random.default_rng(case.queries), np.dtype(getattr(ml_dtypes, case.dtype, None) or
-                                                          case.dtype)  # fmt: skip
+    rng = np.random.default_rng((case.queries, seed))
+    n = np.dtype(getattr(ml_dtypes, case.dtype, None) or case.dtype)
     few = (*case.lead[:-1], case.lead[-1] // case.groups) if case.groups > 1 else case.lead
     shapes = [(*case.lead, case.queries, case.width), (*few, case.keys, case.width),
               (*few, case.keys, case.values)]  # fmt: skip
@@ -212,6 +212,50 @@ else:
         for name, x, y, operand in zip(("query", "key", "value"), slopes, grads, args):
             agree(x, y, case, f"the gradient of {name}")
             assert x._host.ndim > 4 or x.strides == operand.strides  # these are dense
+
+    PLAIN = Case((2, 2), 9, 9, 8, 8)
+    ALIKE = [PLAIN, PLAIN._replace(causal=True), PLAIN._replace(mask=("bool", (9, 9))),
+             PLAIN._replace(mask=("float", (9, 9))), PLAIN._replace(mask=("float", (2, 1, 9, 9))),
+             PLAIN._replace(p=0.5), PLAIN._replace(turned=True),
+             PLAIN._replace(scale=-0.7)]  # fmt: skip
+
+    def test_what_is_launched_again_is_for_operands_of_the_form() -> None:
+        """Operands of one shape in turn, each time others, with other masks and settings."""
+        with fake_cuda.compiled_together():
+            for case in ALIKE:
+                run(case, operands(case), None)
+        before = len(written.attention.kept.launches)
+        for seed, case in enumerate([*ALIKE, *ALIKE[::-1], *ALIKE], 1):
+            args = operands(case, seed)
+            result, g, grads = by_definition(case, args)
+            got, slopes = run(case, args, g)
+            agree(got, result, case, "the result")
+            for name, x, y in zip(("query", "key", "value"), slopes, grads):
+                agree(x, y, case, f"the gradient of {name}")
+        assert len(written.attention.kept.launches) == before, "nothing was decided again"
+
+    def test_operands_that_are_one_array_are_not_launched_for_as_others() -> None:
+        """Nor are those in one piece of memory, whose gradients are, for those that lie apart."""
+        case, seen = PLAIN._replace(lead=(2, 3)), []
+        for seed, form in enumerate(
+            ["apart", "alias", "apart", "whole", "apart", "alias", "whole", "apart"]
+        ):
+            q, k, v, *rest = operands(case, seed)
+            if form == "alias":
+                v = k
+            result, g, grads = by_definition(case, [q, k, v, *rest])
+            arrays = list(on_device(np.stack([q, k, v])) if form == "whole" else
+                          map(on_device, (q, k, v)))  # fmt: skip
+            if form == "alias":
+                arrays[2] = arrays[1]
+            got = written.attention(*arrays, *rest, setting(case))
+            slopes = written.attention_backward(on_device(g), *arrays, *rest, *got, setting(case))
+            agree(got[0], result, case, form)
+            grads = [grads[0], grads[1], grads[2]]
+            for x, y in zip(slopes, grads):
+                agree(x, y, case, form)
+            seen.append(len({id(root_of(x)) for x in slopes}))
+        assert seen == [3, 3, 3, 1, 3, 3, 1, 3]
 
     def test_ways_that_are_disabled_are_not_taken() -> None:
         x = [on_device(np.ones((1, 1, 2, 8), np.float16)) for _ in range(3)]

@@ -168,15 +168,17 @@ class BackwardCFunction(Node, FunctionCtx):
 
     def keep(self, outputs: dict[int, Tensor]) -> None:
         """Turns what `save_for_backward` was given into saved entries; outputs go by number."""
-        entries = []
-        for i, t in enumerate(self.to_save or ()):
+        entries = list(self.to_save or ())
+        for i, t in enumerate(entries):
             if t is not None and not isinstance(t, Tensor):
                 raise TypeError(
                     f"save_for_backward can only save variables, but argument {i} is of type "
                     f"{type(t).__name__}"
                 )
-            nr = next((i for i, out in outputs.items() if out is t), None)
-            entries.append(t if t is None or nr is None else saving.keep_result(t, nr))
+        for nr, out in outputs.items():
+            for i, t in enumerate(entries):
+                if t is out:
+                    entries[i] = saving.keep_result(out, nr)
         self.saved, self.to_save = tuple(entries), None
         self.versions = saving.versions_of(self.saved) if entries else None
         if state.hooks:

@@ -73,8 +73,8 @@ class CupyBackend:
         if self.device_count() > 1:
             several.devices = True
             self.xp = PlacedNamespace(CupyBackend.xp)
-            self.attention = placed(written.attention)
-            self.attention_backward = placed(written.attention_backward)
+            self.attention = placed(written.attention.general)  # devices may have other kernels
+            self.attention_backward = placed(written.attention_backward.general)
 
     # rows
 

@@ -8,13 +8,17 @@ from typing import Any
 
 from ... import dtypes
 from ...autograd.autocast import autocasts
-from ...autograd.mode import state
 from ...autograd.recording.record import recorded
 from ...functions import FUNCTIONS
 from ...functions.calls.arguments import of_reals
 from ...functions.creation.factories import zeros
 from ...tensor import Tensor
-from .dot_product_attention import AttentionSettings, by_kernel, dot_product_attention
+from .dot_product_attention import (
+    AttentionSettings,
+    by_kernel,
+    dot_product_attention,
+    is_recorded,
+)
 from .dropout import dropout
 
 __all__ = ["multi_head_attention_forward", "scaled_dot_product_attention"]
@@ -57,18 +61,20 @@ def scaled_dot_product_attention(
     torch.Size([1, 2, 4])
     """
     _check(query, key, value, attn_mask, is_causal)
-    groups = query.shape[-3] // key.shape[-3] if enable_gqa else 1
-    if enable_gqa and key.shape[-3] != value.shape[-3]:
-        value = value.repeat_interleave(key.shape[-3] // value.shape[-3], -3)
+    shape, groups = query._array.shape, 1
+    length, width = shape[-2:]
+    if enable_gqa:
+        groups = shape[-3] // key.shape[-3]
+        if key.shape[-3] != value.shape[-3]:
+            value = value.repeat_interleave(key.shape[-3] // value.shape[-3], -3)
     if scale is None:
-        scale = 1 / math.sqrt(query.shape[-1]) if query.shape[-1] else 1.0
-    length, keys = query.shape[-2], key.shape[-2]
-    recording = state.grad_enabled and any(
-        t is not None and t.requires_grad for t in (query, key, value, attn_mask)
-    )
-    rows = max(1, BLOCK * length // max(1, query.numel() // max(1, query.shape[-1]) * keys))
+        scale = 1 / math.sqrt(width) if width else 1.0
     how = AttentionSettings(dropout_p, is_causal, scale, groups)
-    if recording or rows >= length:
+    if is_recorded(query, key, value, attn_mask):
+        return dot_product_attention(query, key, value, attn_mask, how)
+    keys = key.shape[-2]
+    rows = max(1, BLOCK * length // max(1, query.numel() // max(1, width) * keys))
+    if rows >= length:
         return dot_product_attention(query, key, value, attn_mask, how)
     whole = by_kernel(query, key, value, attn_mask, how)
     if whole is not None:
@@ -86,13 +92,14 @@ def scaled_dot_product_attention(
 
 def _check(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool) -> None:
     where = "scaled_dot_product_attention"
-    if min(query.dim(), key.dim(), value.dim()) < 2:
+    q, k, v = query._array, key._array, value._array
+    if q.ndim < 2 or k.ndim < 2 or v.ndim < 2:
         raise RuntimeError(
             f"{where}: Expected query, key, and value to all be  at least 2 dimensional, but got "
             f"query.dim(): {query.dim()}, key.dim(): {key.dim()} and value.dim(): {value.dim()} "
             "instead."
         )
-    if not query.dtype is key.dtype is value.dtype:
+    if not q.dtype == k.dtype == v.dtype:
         raise RuntimeError(
             "Expected query, key, and value to have the same dtype, but got query.dtype: "
             f"{query.dtype} key.dtype: {key.dtype} and value.dtype: {value.dtype} instead."

@@ -10,6 +10,7 @@ from ... import dtypes
 from ...autograd.function import Function
 from ...autograd.mode import state
 from ...autograd.recording.record import recorded
+from ...autograd.recording.saved import arrays
 from ...autograd.transforms import running
 from ...backends import backend_of
 from ...functions.creation.ranges import arange
@@ -17,7 +18,7 @@ from ...ops import random as draw
 from ...tensor import Tensor, make
 from .dropout import check_probability
 
-__all__ = ["AttentionSettings", "by_kernel", "dot_product_attention"]
+__all__ = ["AttentionSettings", "by_kernel", "dot_product_attention", "is_recorded"]
 
 
 class AttentionSettings(NamedTuple):
@@ -45,9 +46,8 @@ def dot_product_attention(
     check_probability(how.p)
     bits = None if how.p == 0.0 else _draw(query, key, mask, how)
     tensors = (query, key, value, mask)
-    recording = state.grad_enabled and any(t is not None and t.requires_grad for t in tensors)
     if not _is_transformed():
-        if recording:
+        if is_recorded(query, key, value, mask):
             return DotProductAttention.apply(*tensors, bits, how)
         result = _by_kernel(*tensors, bits, how)
         if result is not None:
@@ -67,12 +67,17 @@ def by_kernel(
     return None if result is None else result[0]
 
 
+def is_recorded(*tensors: Tensor | None) -> bool:
+    """Whether a gradient may be asked for."""
+    if state.grad_enabled:
+        for t in tensors:
+            if t is not None and t._requires_grad:
+                return True
+    return False
+
+
 def _is_transformed() -> bool:
-    return bool(state.levels or running.levels or running.transforms)
-
-
-def _array(x: Tensor | None) -> Any:
-    return None if x is None else x._array
+    return bool(state.levels or running.transforms)
 
 
 def _by_kernel(
@@ -80,9 +85,13 @@ def _by_kernel(
     how: AttentionSettings,
 ) -> tuple[Tensor, Tensor] | None:  # fmt: skip
     """`_forward`, and what backward needs beside it, where the device has a kernel for that."""
-    kernel = backend_of(query._array).attention
-    results = kernel and kernel(*map(_array, (query, key, value, mask, bits)), how)
-    return (make(results[0]), make(results[1])) if results else None
+    array = query._array
+    kernel = backend_of(array).attention
+    if kernel is None:
+        return None
+    masks = None if mask is None else mask._array, None if bits is None else bits._array
+    results = kernel(array, key._array, value._array, *masks, how)
+    return None if results is None else (make(results[0]), make(results[1]))
 
 
 def _draw(query: Tensor, key: Tensor, mask: Tensor | None, how: AttentionSettings) -> Tensor:
@@ -155,14 +164,13 @@ class DotProductAttention(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """By tensor functions, so that it can be differentiated in turn, or by kernels."""
-        query, key, value, mask, bits, result, logs = ctx.saved_tensors
         how, needed = ctx.how, ctx.needs_input_grad
-        if result is not None and not (state.grad_enabled or needed[3]):
-            arrays = [_array(x) for x in (grads[0], query, key, value, mask, bits, result, logs)]
-            slopes = backend_of(arrays[0]).attention_backward(*arrays, how)
+        if not (state.grad_enabled or needed[3]):
+            slopes = _slopes(grads[0]._array, arrays(ctx), how)
             if slopes is not None:
                 each = [make(x) if wants else None for x, wants in zip(slopes, needed)]
                 return (*each, None, None, None)
+        query, key, value, mask, bits, _, _ = ctx.saved_tensors
         q, g = _wide(query), _wide(grads[0])
         k, v = _per_head(key, how.groups), _per_head(value, how.groups)
         weights = _weights(q, k, mask, how)
@@ -182,6 +190,13 @@ class DotProductAttention(Function):
         if needed[3]:
             gradients[3] = _like(slope, mask)
         return tuple(gradients)
+
+
+def _slopes(g: Any, saved: tuple[Any, ...], how: AttentionSettings) -> Any:
+    """The gradients of query, key and value by kernels; None where these computed no result."""
+    if saved[5] is None:
+        return None
+    return backend_of(g).attention_backward(g, *saved, how)
 
 
 def _like(grad: Tensor, operand: Tensor, groups: int = 1) -> Tensor:

@@ -13,8 +13,8 @@ from ...wanted import wanted
 from .straight import Function
 
 __all__ = [
-    "MOST_PLANS", "Gradients", "Kept", "form_of_array", "key_of", "named", "of_array_or_value",
-    "straight", "told_of",
+    "MOST_PLANS", "Gradients", "Kept", "form_of_array", "key_of", "named", "of_array_or_none",
+    "of_array_or_value", "straight", "told_of",
 ]  # fmt: skip
 
 Array = Any  # cupy.ndarray
@@ -36,6 +36,11 @@ def named(value: Any) -> tuple[type, Any]:
 def form_of_array(name: str) -> str:
     """The form of an array in a key, as text. What is no array of CuPy has no `_c_contiguous`."""
     return f"{name}._c_contiguous or {name}.strides, {name}.dtype.num, {name}.shape"
+
+
+def of_array_or_none(name: str) -> str:
+    """The same of what may be None."""
+    return f"None if {name} is None else ({form_of_array(name)})"
 
 
 def of_array_or_value(name: str) -> str:
@@ -106,7 +111,7 @@ def straight(
         scope,
     )
     run: Any = scope["run"]
-    run.kept = Kept(launches, key)
+    run.kept, run.general = Kept(launches, key), general
     return run
 
 

@@ -14,13 +14,14 @@ from math import prod
 from typing import Any, NamedTuple
 
 import cupy
-import numpy as np
 
 from ...wanted import wanted
 from ..kernels import attention as plain
 from ..kernels import tensor_cores, tensor_gradients
+from ..launches.rows import form_of_array, of_array_or_none, straight
 from .launch import BLOCK, FLOATS, LIMIT, accumulator, blocks, dense, kernel, name_of
 from .placed.neighbours import gradients_for
+from .plans import noted_run
 
 __all__ = ["attention", "attention_backward"]
 
@@ -61,7 +62,7 @@ class Heads(NamedTuple):
 def _heads(x: Array) -> Heads:
     """An operand of any number of dims; its last lies dense, dims before the heads as one."""
     if x.ndim > 4 or x.strides[-1] != x.itemsize and x.shape[-1] > 1:
-        x = cupy.ascontiguousarray(x)
+        x = dense(x)
     if x.ndim > 4:
         x = x.reshape(prod(x.shape[:-3]), *x.shape[-3:])
     lead = 4 - x.ndim
@@ -127,7 +128,9 @@ class Setting(NamedTuple):
         return struct.pack(f"28q10i2{letter}0q", *steps[0], *self.mask_steps(), *steps[1],
                            *numbers, how.scale, kept)  # fmt: skip
 
-    def launch(self, name: str, count: int, arrays: list[Array], others: Sequence[Heads]) -> None:
+    def launch(
+        self, name: str, count: int, arrays: list[Array | None], others: Sequence[Heads]
+    ) -> None:
         """Starts a kernel for so many planes of as many rows as the operand that it walks along."""
         rows = self.k.shape[2] if name == "attention_keys" else self.q.shape[2]
         grid = (count * blocks(rows, self.owned(name)),)
@@ -159,12 +162,9 @@ class Setting(NamedTuple):
                 pack //= 2
         return pack
 
-    def operands(self) -> list[Array]:
-        """Queries, keys and values, mask and bits; others stand for what is absent."""
-        q = self.q.array
-        mask = q if self.mask is None else self.mask
-        bits = ndarray((1,), np.uint8) if self.bits is None else self.bits
-        return [q, self.k.array, self.v.array, mask, bits]
+    def operands(self) -> list[Array | None]:
+        """Queries, keys and values, mask and bits."""
+        return [self.q.array, self.k.array, self.v.array, self.mask, self.bits]
 
 
 @cache
@@ -212,7 +212,7 @@ def _broadcasts(shape: Steps, whole: Steps) -> bool:
     return len(shape) <= len(whole) and all(n in (1, m) for n, m in zip(shape, ends))
 
 
-def attention(
+def _attention(
     query: Array, key: Array, value: Array, mask: Array | None, bits: Array | None, how: Any
 ) -> tuple[Array, Array] | None:
     """The attention, and the logarithm of the sum of exponentials of each query, for backward.
@@ -233,7 +233,7 @@ def attention(
     return result.reshape(*query.shape[:-1], width), logs
 
 
-def attention_backward(
+def _attention_backward(
     g: Array, query: Array, key: Array, value: Array, mask: Array | None, bits: Array | None,
     result: Array, logs: Array, how: Any,
 ) -> tuple[Array, Array, Array] | None:  # fmt: skip
@@ -261,3 +261,29 @@ def attention_backward(
         [slopes.array, q, k, v, masks, packed_bits, logs, deltas, dk, dv], others,
     )  # fmt: skip
     return dq, dk, dv
+
+
+def _kept(function: Any, arrays: Sequence[str], *more: str) -> Any:
+    """A function of arrays and of settings `how`: its launches are kept by the form of all of them,
+    and by `more`.
+    """
+    names = [*arrays, "how"]
+    parts = [(of_array_or_none if x in ("mask", "bits") else form_of_array)(x) for x in arrays]
+    key = ", ".join(["wanted.number", *parts, "how", *more])
+
+    def begin(*args: Any) -> Any:
+        operands = {name: x for name, x in zip(names, args) if type(x) is ndarray}
+        return *noted_run(lambda: function(*args), names, operands), None
+
+    return straight(names, lambda _: key, function, begin)
+
+
+OPERANDS = ("query", "key", "value", "mask", "bits")
+# The bytes from queries to keys, if it is as far to values, and 0 if they are no piece of memory
+# together: see `gradients_for`.
+STEP = (
+    "step if 0 < (step := key.data.ptr - query.data.ptr) <= query.nbytes "
+    "and value.data.ptr - key.data.ptr == step else 0"
+)
+attention = _kept(_attention, OPERANDS)
+attention_backward = _kept(_attention_backward, ["g", *OPERANDS, "result", "logs"], STEP)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...wanted import wanted
 from ..fused.copies import dense
-from ..launches.rows import Gradients, form_of_array, key_of, straight, told_of
+from ..launches.rows import Gradients, form_of_array, key_of, of_array_or_none, straight, told_of
 from .plans import noted_run
 
 __all__ = ["BACKWARDS", "FORWARDS", "KEPT", "backward", "backward_of", "forward", "forward_of"]
@@ -124,8 +124,7 @@ def _run_of(op: Any, written: Function, plain: Function) -> Function:
         return result, launch, told_of(op, args, result)
 
     def part(i: int, name: str) -> str:
-        form = form_of_array(name)
-        return f"None if {name} is None else ({form})" if op.inputs[i] in op.optional else form
+        return (of_array_or_none if op.inputs[i] in op.optional else form_of_array)(name)
 
     if written not in KEPT:
         return run

@@ -11,6 +11,7 @@ from typing import Any
 import cupy
 
 from ....owners import root_of
+from ...launches.starting import made
 from ...windows import as_strided
 from ..registry import NodeCall, backward
 
@@ -21,7 +22,7 @@ Steps = tuple[int, ...]
 ndarray = cupy.ndarray
 
 
-def gradients_for(operands: Sequence[Array]) -> list[Array]:
+def gradients_for(operands: Sequence[Array]) -> Sequence[Array]:
     """Arrays for the gradients of operands, whose last dim is dense.
 
     Each has its dims in memory in the order of its operand's, as in PyTorch. Operands of one form
@@ -38,7 +39,8 @@ def gradients_for(operands: Sequence[Array]) -> list[Array]:
     if together and step > 0:
         shape, strides = (len(operands), *first.shape), (step, *first.strides)
         if _is_dense(shape, strides, first.itemsize):
-            return list(_lying(shape, strides, first.dtype))
+            dtype = first.dtype
+            return made(lambda: list(_lying(shape, strides, dtype)))
     return [_lying(x.shape, x.strides, x.dtype) for x in operands]
 
 
