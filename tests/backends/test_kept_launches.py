@@ -1,66 +1,151 @@
-"""A launch that is kept for operands of a form does for the next ones what was done for the first.
-
-On the CuPy that NumPy plays, where rows are not kernels of their own: what is kept there are
-products, views and copies.
+"""Functions whose launches are kept compute what the CPU does, for operands of one form after
+another: other values, dtypes, orders in memory, settings, and other tensors that need gradients.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 pytest.importorskip("cupy", reason="CuPy is not installed")
+pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
 
-import cugrad as torch
-from cugrad import backends
-from cugrad.ops.table import TABLE
-from tests.ops import samples
-from tests.ops.row_cases import differentiable, takes_complex
-from tests.ops.test_rows_recorded import Recording, arrays_of
+import cugrad
 from tests.support import fake_cuda
 
-if fake_cuda.REAL is None and not torch.cuda.is_available():
+F = cugrad.nn.functional
+TOLERANCES = {"float32": 1e-4, "float16": 2e-2}
 
+
+class Program(NamedTuple):
+    """A function of tensors of these shapes."""
+
+    run: Callable[..., Any]
+    shapes: tuple[tuple[int, ...], ...]
+
+
+SHAPE = (4, 6)
+PROGRAMS = {
+    "cat": Program(lambda *x: cugrad.cat(x, 1), (SHAPE, SHAPE, (4, 3))),
+    "cat along the first dim": Program(lambda *x: cugrad.cat(x), (SHAPE, SHAPE, (3, 6))),
+    "cat of one tensor": Program(lambda x: cugrad.cat([x]), (SHAPE,)),
+    "cat of one tensor twice": Program(lambda x, y: cugrad.cat([x, y, x]), (SHAPE, SHAPE)),
+    "stack": Program(lambda *x: cugrad.stack(x, 1), (SHAPE, SHAPE)),
+    "contiguous": Program(lambda x: x.mT.contiguous(), (SHAPE,)),
+    "attention": Program(F.scaled_dot_product_attention, ((2, 5, 8),) * 3),
+    "causal attention": Program(
+        lambda *x: F.scaled_dot_product_attention(*x, is_causal=True), ((2, 5, 8),) * 3
+    ),
+    "attention of one tensor": Program(
+        lambda x: F.scaled_dot_product_attention(x, x, x), ((2, 5, 8),)
+    ),
+}  # fmt: skip
+
+
+class Form(NamedTuple):
+    """How operands lie, of which dtype they are, and how many of them need gradients."""
+
+    dtype: str = "float32"
+    layout: str = "dense"
+    needing: int = 9
+    mode: str = "plain"
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    try:
+        cugrad.use_deterministic_algorithms(True)
+        yield
+    finally:
+        cugrad.use_deterministic_algorithms(False)
+
+
+MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "plain": nullcontext, "no_grad": cugrad.no_grad, "inference": cugrad.inference_mode,
+    "deterministic": deterministic,
+    "packing": lambda: cugrad.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x),
+}  # fmt: skip
+DENSE, TURNED, HALF = Form(), Form(layout="turned"), Form("float16")
+FORMS = [
+    DENSE, DENSE, TURNED, DENSE, TURNED, Form(layout="shifted"), Form(layout="repeated"), HALF,
+    Form(needing=1), DENSE, Form(needing=0), Form(mode="no_grad"), DENSE, Form(mode="inference"),
+    HALF, Form("float16", "turned"), Form(mode="deterministic"), Form(mode="packing"), DENSE,
+    Form(layout="turned", needing=1),
+]  # fmt: skip
+
+
+def outcome(program: Program, form: Form, seed: int, device: str) -> list[Any]:
+    """The results, and the gradients of those operands that need one."""
+    rng, leaves, operands = np.random.default_rng(seed), [], []
+    kind = getattr(cugrad, form.dtype)
+    for k, shape in enumerate(program.shapes):
+        values = rng.standard_normal(shape)
+        if form.layout == "turned":
+            values = values.T
+        elif form.layout == "repeated":
+            values = values[:1]
+        elif form.layout == "shifted":
+            values = np.append(0.0, values)
+        leaf = cugrad.tensor(values.copy(), dtype=kind, device=device)
+        leaf.requires_grad_(k < form.needing)
+        x = leaf
+        if form.layout == "turned":
+            x = leaf.permute(*range(len(shape))[::-1])
+        elif form.layout == "repeated":
+            x = leaf.expand(shape)
+        elif form.layout == "shifted":
+            x = leaf[1:].view(shape)
+        leaves.append(leaf)
+        operands.append(x)
+    with MODES[form.mode]():
+        result = program.run(*operands)
+    results = list(result) if isinstance(result, (tuple, list)) else [result]
+    assert all(x.is_inference() == (form.mode == "inference") for x in results)
+    needing = [x for x in leaves if x.requires_grad]
+    if form.mode in ("no_grad", "inference") or not needing:
+        assert not any(x.requires_grad for x in results)
+        return results
+    slopes = [cugrad.tensor(rng.standard_normal(x.shape), dtype=x.dtype, device=device)
+              for x in results]  # fmt: skip
+    once = cugrad.autograd.grad(results, needing, slopes, retain_graph=True)
+    again = cugrad.autograd.grad(results, needing, slopes)
+    names = [type(x.grad_fn).__name__ for x in results]
+    return [*names, *results, *once, *again]
+
+
+if fake_cuda.REAL is None:
+
+    @pytest.mark.host_only
     def test_over_the_fake_cuda() -> None:
-        fake_cuda.passed(__file__)
+        fake_cuda.passed(__file__, fused=True)
 
 else:
-    LINES = [
-        line for name in sorted(TABLE) for line in samples.LINES.get(name, ())
-        if takes_complex(line) and differentiable(TABLE[line.row])
-    ]  # fmt: skip
 
-    def results(line: Any, device: str) -> list[Any]:
-        """The row's values and gradients, of complex operands, as arrays of the host."""
-        run = Recording(replace(line, dtype="complex64", variant="complex64"), backends.get(device))
-        found = arrays_of(run.gradients(run.call.cotangents(run.call.rng)))
-        return [None if x is None else run.call.host(x) for x in (*arrays_of(run.outputs), *found)]
+    @pytest.fixture(scope="module", autouse=True)
+    def compiled() -> Iterator[None]:
+        fake_cuda.CHECKS = True
+        with fake_cuda.compiled_together():
+            for program in PROGRAMS.values():
+                for form in dict.fromkeys(FORMS):
+                    outcome(program, form, 0, "cuda")
+        yield
+        fake_cuda.CHECKS = False
 
-    @pytest.mark.parametrize("row", sorted({line.row for line in LINES}))
-    def test_complex_numbers_are_conjugated_every_time(row: str) -> None:
-        for line in [line for line in LINES if line.row == row]:
-            expected = results(line, "cpu")
-            for _ in range(3):
-                for got, want in zip(results(line, "cuda"), expected, strict=True):
-                    assert (got is None) == (want is None)
-                    if want is not None:
-                        largest = max(1.0, float(np.abs(want).max(initial=0)))
-                        np.testing.assert_allclose(got, want, 1e-4, 1e-4 * largest)
-
-    @pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "float16", "float32", "complex64"])
-    def test_copies_and_single_pieces(dtype: str) -> None:
-        kind = getattr(torch, dtype)
-        x = torch.arange(6, device="cuda").reshape(2, 3).to(kind)
-        for _ in range(2):
-            for copy in (x.clone(), x.t().contiguous().t(), x.t().clone()[:].t()):
-                assert copy.dtype == kind and copy.tolist() == x.tolist()
-        if not kind.is_floating_point and not kind.is_complex:
-            return
-        for pieces in (lambda y: y.split(2, 0), lambda y: y[None].unbind(0), lambda y: y.chunk(1)):
-            leaf = x.clone().requires_grad_()
-            (piece,) = pieces(leaf)
-            (got,) = torch.autograd.grad(piece, leaf, torch.ones_like(piece))
-            assert got.tolist() == torch.ones_like(x).tolist()
+    @pytest.mark.parametrize("name", PROGRAMS)
+    def test_one_form_after_another(name: str) -> None:
+        for seed, form in enumerate(FORMS):
+            got, want = (outcome(PROGRAMS[name], form, seed, d) for d in ("cuda", "cpu"))
+            for k, (x, y) in enumerate(zip(got, want, strict=True)):
+                if isinstance(y, str):
+                    assert x == y
+                    continue
+                assert (x.shape, x.dtype) == (y.shape, y.dtype)
+                tolerance = TOLERANCES[form.dtype]
+                np.testing.assert_allclose(
+                    x.detach().cpu().float().numpy(), y.detach().float().numpy(), tolerance,
+                    tolerance, err_msg=f"{name}, {form}: {k}",
+                )  # fmt: skip

@@ -396,10 +396,12 @@ JOINS = [((3,), 0, (1, 4)), ((4, 8), 1, (8, 16, 8)), ((5, 3), 0, (2, 0, 3)), ((2
          ((3, 2), 1, tuple(range(20)))]  # fmt: skip
 for shape, dim, parts in JOINS:
     whole_shapes = [(*shape[:dim], n, *shape[dim + 1 :]) for n in parts]
-    case("cat", f"{shape} {parts}", drawn([normal(*s) for s in whole_shapes]), {"dim": dim})
+    case("cat", f"{shape} {parts}", drawn([normal(*s) for s in whole_shapes]), {"dim": dim},
+         (("tensors",),))  # fmt: skip
 for shape, count in (((2, 3), 2), ((4,), 5), ((), 3), ((2, 1030), 17)):
     for dim in range(len(shape) + 1):
-        case("stack", f"{shape} {dim}", drawn([normal(*shape)] * count), {"dim": dim})
+        case("stack", f"{shape} {dim}", drawn([normal(*shape)] * count), {"dim": dim},
+             (("tensors",),))  # fmt: skip
 
 
 def once_each(n: int, *shape: int, dim: int) -> Callable[[Any], Any]:

@@ -100,7 +100,7 @@ def _scope(op: Op, half: bool = False) -> dict[str, Any]:
 
 def _kept_by(op: Op, backend: Any) -> Any:
     """What a backend keeps of a row, if anything."""
-    runs = is_fast(op) and backend.runs_rows
+    runs = backend.runs_rows and (is_fast(op) or op.variadic and not op.saves(1))
     return getattr(backend.row_function(op), "kept", None) if runs else None
 
 

@@ -13,8 +13,8 @@ from ...wanted import wanted
 from .straight import Function
 
 __all__ = [
-    "MOST_PLANS", "Gradients", "Kept", "form_of_array", "key_of", "named", "of_array_or_none",
-    "of_array_or_value", "straight", "told_of",
+    "MOST_PLANS", "Gradients", "Kept", "form_of_array", "form_of_arrays", "key_of", "named",
+    "of_array_or_none", "of_array_or_value", "straight", "told_of",
 ]  # fmt: skip
 
 Array = Any  # cupy.ndarray
@@ -43,11 +43,17 @@ def of_array_or_none(name: str) -> str:
     return f"None if {name} is None else ({form_of_array(name)})"
 
 
+def form_of_arrays(name: str) -> str:
+    """The forms of several arrays in a key, as text."""
+    return f"tuple([({form_of_array('x')}) for x in {name}])"
+
+
 def of_array_or_value(name: str) -> str:
     """The same of what may be a number, or None."""
     return f"({form_of_array(name)}) if type({name}) is ndarray else named({name})"
 
 
+# Names that are made here begin with an underscore, because arguments have theirs there.
 STRAIGHT = """\
 def key({names}):
     {opening}
@@ -56,13 +62,13 @@ def key({names}):
 def run({signature}):
     {opening}
     try:
-        launch, _ = launches[{key},]
+        _launch, _ = launches[{key},]
     except Exception:  # nothing is kept, or an operand is of another kind
-        launch = None
-    if launch is None:
+        _launch = None
+    if _launch is None:
         return first({names})
-    result = launch({names})
-    return general({names}) if result is None else result
+    _answer = _launch({names})
+    return general({names}) if _answer is None else _answer
 """
 SCOPE = {"wanted": wanted, "ndarray": ndarray, "named": named}  # what texts of keys refer to
 
@@ -131,10 +137,11 @@ def told_of(op: Any, args: Sequence[Any], result: Any) -> Any:
     """What a node of a row keeps of its operands, if they are of one dtype: the `meta` of a node;
     None where gradients come in the form of their inputs by themselves.
     """
-    operands, values = args[: len(op.inputs)], args[len(op.inputs) :]
-    arrays = [operands[i] for i in op.promoted if type(operands[i]) is ndarray]
+    count = len(op.inputs)
+    operands, values = args[0] if op.variadic else args[:count], args[count:]
     if op.kind == "elementwise" and not values and op.holomorphic:
-        dtype = result.dtype
+        dtype, arrays = result.dtype, [operands[i] for i in op.promoted]
+        arrays = [x for x in arrays if type(x) is ndarray]
         alike = all(x.shape == result.shape and x.dtype == dtype for x in arrays)
         if alike and dtype.name in ("float32", "float64"):
             return None

@@ -11,7 +11,15 @@ import numpy as np
 
 from ...wanted import wanted
 from ..fused.copies import dense
-from ..launches.rows import Gradients, form_of_array, key_of, of_array_or_none, straight, told_of
+from ..launches.rows import (
+    Gradients,
+    form_of_array,
+    form_of_arrays,
+    key_of,
+    of_array_or_none,
+    straight,
+    told_of,
+)
 from .plans import noted_run
 
 __all__ = ["BACKWARDS", "FORWARDS", "KEPT", "backward", "backward_of", "forward", "forward_of"]
@@ -53,22 +61,22 @@ class NodeCall:
     """A node of a row that runs backward: what its formulas would be given.
 
     `call["input"]` is what was saved of an input or an output, `call.shape("input")` an input's
-    shape, `call.wants("input")` whether its gradient is asked for.
+    shape, `call.wants("input")` whether its gradient is asked for; `call.shapes` are those of all.
     """
 
-    __slots__ = ("op", "mask", "g", "params", "_saved", "_shapes")
+    __slots__ = ("op", "mask", "g", "params", "shapes", "_saved")
 
     def __init__(
         self, op: Any, mask: int, g: Array, saved: Sequence[Any], shapes: Any, params: Any
     ) -> None:
         self.op, self.mask, self.g, self.params = op, mask, g, params
-        self._saved, self._shapes = dict(zip(op.saves(mask), saved)), shapes
+        self._saved, self.shapes = dict(zip(op.saves(mask), saved)), shapes
 
     def __getitem__(self, name: str) -> Any:
         return self._saved.get(name)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        shape: tuple[int, ...] = self._shapes[self.op.inputs.index(name)]
+        shape: tuple[int, ...] = self.shapes[self.op.inputs.index(name)]
         return shape
 
     def wants(self, name: str) -> bool:
@@ -117,19 +125,29 @@ def _run_of(op: Any, written: Function, plain: Function) -> Function:
     def begin(*args: Any) -> Any:
         if not wanted.fused or not _on_device(args):
             return plain(*args), None, None
-        operands = {name: x for name, x in zip(names, args) if type(x) is ndarray}
-        result, launch = noted_run(lambda: function(*args), names, operands)
+        operands, opening = _named(op, args)
+        result, launch = noted_run(lambda: function(*args), names, operands, opening)
         if result is None:
             return plain(*args), None, None
         return result, launch, told_of(op, args, result)
 
     def part(i: int, name: str) -> str:
+        if op.variadic:
+            return form_of_arrays(name)
         return (of_array_or_none if op.inputs[i] in op.optional else form_of_array)(name)
 
     if written not in KEPT:
         return run
     defaults = {n: op.defaults.get(n) for n in names[1:]}
     return straight(names, key_of(op, part, "{}"), run, begin, defaults)
+
+
+def _named(op: Any, args: Sequence[Any]) -> tuple[dict[str, Array], str]:
+    """The arrays among the arguments of a row, by name, and the line that makes such names."""
+    if not op.variadic:
+        return {name: x for name, x in zip(op.inputs, args) if type(x) is ndarray}, "pass"
+    operands = {f"x{k}": x for k, x in enumerate(args[0])}
+    return operands, f"{', '.join(operands)}, = {op.inputs[0]}"
 
 
 def backward_of(op: Any, mask: int, raw: Any) -> Function | None:

@@ -11,7 +11,7 @@ import cupy
 from ...fused.copies import dense_copy
 from ...kernels.copies import JOINED, KERNELS
 from ..launch import BLOCK, LIMIT, blocks, dense, int32, int64, kernel
-from ..registry import forward
+from ..registry import NodeCall, backward, forward
 
 __all__ = ["INDICES", "MOST_Y", "named_by_one", "team_for"]
 
@@ -205,7 +205,7 @@ def _alike(tensors: Any, dim: int, but: int) -> bool:
     return True
 
 
-@forward("cat")
+@forward("cat", keeps=True)
 def cat(tensors: Any, dim: int) -> Array | None:
     """In one kernel for sixteen arrays; where all have their channels last, the result has."""
     if not _alike(tensors, dim, dim) or not 0 <= dim < tensors[0].ndim:
@@ -223,10 +223,25 @@ def cat(tensors: Any, dim: int) -> Array | None:
     return result.transpose(0, rank - 1, *range(1, rank - 1))
 
 
-@forward("stack")
+@forward("stack", keeps=True)
 def stack(tensors: Any, dim: int) -> Array | None:
     """In one kernel for sixteen arrays."""
     if not _alike(tensors, dim, -1) or not 0 <= dim <= tensors[0].ndim:
         return None
     shape = tensors[0].shape
     return _joined(tensors, dim, (*shape[:dim], len(tensors), *shape[dim:]))
+
+
+@backward("cat", "stack")
+def pieces_of_gradient(call: NodeCall) -> tuple[Array, ...]:
+    """The parts of the gradient, which are views of it."""
+    g, dim, start = call.g, call.params["dim"], 0
+    before, parts = (slice(None),) * dim, []
+    for shape in call.shapes:
+        if len(shape) < g.ndim:
+            parts.append(g[(*before, start, ...)])
+            start += 1
+        else:
+            parts.append(g[(*before, slice(start, start + shape[dim]))])
+            start += shape[dim]
+    return tuple(parts)
