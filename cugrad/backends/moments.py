@@ -27,6 +27,15 @@ class RunningStatistics:
         self.mean, self.var, self.batches, self.momentum = mean, var, batches, momentum
         self.moved = False
 
+    def arrays(self) -> tuple[Array | None, ...]:
+        return self.mean, self.var, self.batches
+
+    def form(self) -> tuple[Any, ...]:
+        """What a kernel that changes them depends on, beside their addresses."""
+        each = [x if x is None else (type(x), x.dtype.num, x.shape, x.strides)
+                for x in self.arrays()]  # fmt: skip
+        return *each, repr(self.momentum)
+
 
 class _Waiting(threading.local):
     """What the next batch norm of this thread may change in the kernel that has its statistics."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
+from ...moments import waiting
 from ...wanted import wanted
 from .straight import Function
 
@@ -70,7 +71,8 @@ def run({signature}):
     _answer = _launch({names})
     return general({names}) if _answer is None else _answer
 """
-SCOPE = {"wanted": wanted, "ndarray": ndarray, "named": named}  # what texts of keys refer to
+# What texts of keys refer to.
+SCOPE = {"wanted": wanted, "waiting": waiting, "ndarray": ndarray, "named": named}
 
 
 class Kept(NamedTuple):
@@ -96,12 +98,15 @@ def straight(
     launches: dict[Any, tuple[Function, Any]] = {}
 
     def first(*args: Any) -> Any:
+        form = None
+        with suppress(AttributeError, KeyError, TypeError):  # an operand is of another kind
+            form = scope["key"](*args)
         result, launch, told = begin(*args)
-        if launch is not None:
+        if launch is not None and form is not None:
             if len(launches) >= MOST_PLANS:
                 launches.clear()
-            with suppress(AttributeError, KeyError, TypeError):  # an operand is of another kind
-                launches[scope["key"](*args)] = launch, told
+            with suppress(TypeError):  # a value has no hash
+                launches[form] = launch, told
         return result
 
     defaults = defaults or {}
@@ -121,14 +126,18 @@ def straight(
     return run
 
 
-def key_of(op: Any, part: Callable[[int, str], str], value: str) -> Callable[[Sequence[str]], str]:
-    """The text of a row's key: `part(i, name)` of its operands, and `value` of its parameters."""
+def key_of(
+    op: Any, part: Callable[[int, str], str], value: str, *more: str
+) -> Callable[[Sequence[str]], str]:
+    """The text of a row's key: `part(i, name)` of its operands, `value` of its parameters, and
+    more.
+    """
 
     def key(names: Sequence[str]) -> str:
         count = len(op.inputs)
         parts = [part(i, name) for i, name in enumerate(names[:count])]
         parts += [value.format(name) for name in names[count:]]
-        return ", ".join(["wanted.number", *parts])
+        return ", ".join(["wanted.number", *parts, *more])
 
     return key
 

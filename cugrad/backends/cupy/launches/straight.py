@@ -44,14 +44,14 @@ class Start(NamedTuple):
 def launches_of(
     parameters: Sequence[str], operands: Sequence[str], new: Mapping[str, Any],
     starts: Sequence[Start | LibraryCall], answer: str, multiple: int, opening: str = "pass",
-    **names: Any,
+    closing: str = "pass", **names: Any,
 ) -> Function:  # fmt: skip
     """A function of `parameters` that starts kernels and answers; `operands` are the arrays among
     them, and among the names that the line `opening` makes of them.
 
     `new` are the arrays that it makes, by name: a `Blank`, or a function that makes one, or
     several, where the name is a list of names. It answers None, before it does anything, if not all
-    operands begin at a multiple of so many bytes.
+    operands begin at a multiple of so many bytes. `closing` is a line that is run at its end.
     """
     scope: dict[str, Any] = {
         "__name__": __name__, "ndarray": ndarray, "blank": blank, "alloc": alloc, "here": here,
@@ -97,7 +97,7 @@ def launches_of(
                   f"launch({handle}, {sizes}, 0, stream().ptr, address, 0)"]  # fmt: skip
     if packs:
         lines.append("places.append(place)")
-    lines.append(f"return {answer}")
+    lines += [closing, f"return {answer}"]
     exec(f"def run({', '.join(parameters)}):\n    " + "\n    ".join(lines), scope)
     function: Function = scope["run"]
     return function

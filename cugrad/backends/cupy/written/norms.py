@@ -330,7 +330,7 @@ def _sums(
     return new[0], new[1], sums
 
 
-@forward("native_batch_norm")
+@forward("native_batch_norm", keeps=True, moves=True)
 def batch_norm(
     input: Array, weight: Array | None, bias: Array | None, eps: float
 ) -> tuple[Array, Array, Array] | None:
@@ -391,7 +391,7 @@ def _each(name: str, x: Array, dtype: str, sheet: Sheet, elements: list[Array], 
     )
 
 
-@backward("native_batch_norm")
+@backward("native_batch_norm", keeps=True)
 def gradients_of_channels(call: NodeCall) -> tuple[Array | None, ...] | None:
     """Sums over each channel, which are the gradients of weight and bias; then the input's."""
     x, means, factors, weight = (call[name] for name in ("input", "mean", "invstd", "weight"))

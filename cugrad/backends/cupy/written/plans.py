@@ -13,6 +13,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from ...moments import waiting
 from ..arrays import form_of
 from ..launches.starting import NewArrays, NotedCall, noted
 from ..launches.straight import LibraryCall, Start, launches_of
@@ -29,7 +30,7 @@ ALIGNMENT = 16  # bytes, of which kernels read as many at once
 
 def noted_run(
     run: Callable[[], Any], parameters: Sequence[str], operands: Mapping[str, Array],
-    opening: str = "pass",
+    opening: str = "pass", closing: Callable[[], str] = lambda: "pass",
 ) -> tuple[Any, Function | None]:  # fmt: skip
     """What `run()` answers, and a function of `parameters` that launches the same kernels for
     operands of the same form: None where they cannot be known from what was launched.
@@ -37,7 +38,7 @@ def noted_run(
     It must hand its kernels whole operands, and write to new arrays by nothing but its kernels and
     products: what else it did would be left out the next time. What they read, and neither is an
     operand nor was written by one of them, shows that, and so do results of something else. See
-    `launches_of` for the rest.
+    `launches_of` for the rest; `closing` is asked when the run is over.
     """
     before, noted.calls = noted.calls, []
     try:
@@ -48,7 +49,9 @@ def noted_run(
     if results is None or not calls or None in calls:
         return results, None
     notes = _Notes(operands, calls, results)
-    return results, notes.again(parameters, opening) if notes.can_be_kept() else None
+    if not notes.can_be_kept():
+        return results, None
+    return results, notes.again(parameters, opening, closing())
 
 
 class _Notes:
@@ -129,7 +132,7 @@ class _Notes:
                 forms[name] = form_of(x.shape, x.dtype, strides)
         return forms
 
-    def again(self, parameters: Sequence[str], opening: str) -> Function:
+    def again(self, parameters: Sequence[str], opening: str, closing: str) -> Function:
         names = {x.data.ptr: name for name, x in self.operands.items()}
         forms = self._forms(names)
         starts: list[Start | LibraryCall] = []
@@ -143,8 +146,8 @@ class _Notes:
         answer = ", ".join("None" if x is None else names[x.data.ptr] for x in self.results)
         answer += "," * (self.is_tuple and len(self.results) == 1)
         return launches_of(
-            parameters, list(self.operands), forms, starts, answer, ALIGNMENT, opening,
-            tickets=tickets_of_stream,
+            parameters, list(self.operands), forms, starts, answer, ALIGNMENT, opening, closing,
+            tickets=tickets_of_stream, waiting=waiting,
         )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import cupy
 import numpy as np
 
+from ...moments import waiting
 from ...wanted import wanted
 from ..fused.copies import dense
 from ..launches.rows import (
@@ -31,15 +32,25 @@ ndarray = cupy.ndarray
 FORWARDS: dict[str, Function] = {}  # by row: the result of its inputs and parameters, or None
 BACKWARDS: dict[str, Function] = {}  # by row: the gradients of a `NodeCall`, or None
 KEPT: set[Function] = set()  # those whose launches are kept by the form of the operands
+MOVING: set[Function] = set()  # those that may change the running statistics that wait for them
 BY_KERNELS = SimpleNamespace(ascontiguousarray=dense)  # a namespace, as far as `Op.lies` needs one
 
 
-def forward(*names: str, keeps: bool = False) -> Callable[[Function], Function]:
+def forward(
+    *names: str, keeps: bool = False, moves: bool = False
+) -> Callable[[Function], Function]:
     """Says that a function computes rows: from inputs and parameters, all by position.
 
-    With `keeps` its launches are kept by the form of the operands: see plans.py.
+    With `keeps` its launches are kept by the form of the operands: see plans.py. With `moves` it
+    may change running statistics: see `backends/moments.py`.
     """
-    return lambda function: _enter(FORWARDS, names, function, keeps)
+
+    def enter(function: Function) -> Function:
+        if moves:
+            MOVING.add(function)
+        return _enter(FORWARDS, names, function, keeps)
+
+    return enter
 
 
 def backward(*names: str, keeps: bool = False) -> Callable[[Function], Function]:
@@ -126,7 +137,11 @@ def _run_of(op: Any, written: Function, plain: Function) -> Function:
         if not wanted.fused or not _on_device(args):
             return plain(*args), None, None
         operands, opening = _named(op, args)
-        result, launch = noted_run(lambda: function(*args), names, operands, opening)
+        moving = Moving(waiting.now if written in MOVING else None)
+        operands |= moving.operands
+        result, launch = noted_run(
+            lambda: function(*args), names, operands, moving.opening or opening, moving.closing
+        )
         if result is None:
             return plain(*args), None, None
         return result, launch, told_of(op, args, result)
@@ -139,7 +154,30 @@ def _run_of(op: Any, written: Function, plain: Function) -> Function:
     if written not in KEPT:
         return run
     defaults = {n: op.defaults.get(n) for n in names[1:]}
-    return straight(names, key_of(op, part, "{}"), run, begin, defaults)
+    more = [Moving.KEY] if written in MOVING else []
+    return straight(names, key_of(op, part, "{}", *more), run, begin, defaults)
+
+
+class Moving:
+    """Running statistics that wait for a row, as operands of it: the lines of a launch that fetch
+    them, and that say what was done.
+    """
+
+    KEY = "waiting.now and waiting.now.form()"
+
+    def __init__(self, running: Any) -> None:
+        self.running, self.opening = running, ""
+        self.operands: dict[str, Array] = {}
+        if running is not None:
+            names = ("running_mean", "running_var", "batches")
+            pairs = zip(names, running.arrays(), strict=True)
+            self.operands |= {name: x for name, x in pairs if type(x) is ndarray}
+            self.opening = f"running = waiting.now; {', '.join(names)} = running.arrays()"
+
+    def closing(self) -> str:
+        if self.running is None:
+            return "pass"
+        return f"waiting.now = None; running.moved = {self.running.moved}"
 
 
 def _named(op: Any, args: Sequence[Any]) -> tuple[dict[str, Array], str]:
