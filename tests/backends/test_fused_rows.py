@@ -37,7 +37,11 @@ pytestmark = [
 Host = np.ndarray[Any, Any]
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = [np.dtype("float32"), np.dtype("float64"), np.dtype("float16"), BFLOAT16]
-ROWS = {name: op for name, op in TABLE.items() if op.kind == ELEMENTWISE}
+COMPARING = {
+    name: op for name, op in TABLE.items()
+    if op.kind != ELEMENTWISE and op.ufunc and {"d->?", "dd->?"} & {*getattr(np, op.ufunc).types}
+}  # fmt: skip
+ROWS = {name: op for name, op in TABLE.items() if op.kind == ELEMENTWISE} | COMPARING
 
 # What has no kernel, and why: forward, or backward alone.
 DECLINED = {
@@ -69,7 +73,8 @@ PARAMS: dict[str, list[dict[str, Any]]] = {
 NUMBERS: dict[str, list[float]] = {  # second operands that are Python numbers
     "pow": [2, 3, -2, 0.5, 1.7, 0, 1],
     **dict.fromkeys(
-        ["add", "sub", "mul", "div", "remainder", "floor_divide", "maximum"], [0.3, -2.0]
+        ["add", "sub", "mul", "div", "remainder", "floor_divide", "maximum", "gt", "eq"],
+        [0.3, -2.0],
     ),
     "lerp": [0.3, 0.7],
 }
@@ -356,9 +361,17 @@ else:
                     declined[f"{name} backward"] = reason
         assert declined == DECLINED
         arrays = [on_device(np.ones((2, 3), d)) for d in ("int64", "complex64", "bool")]
-        for array, why in zip(arrays, ("whole", "complex", "whole")):
+        for array, why in zip(arrays, ("whole", "complex", "multiply of bool")):
             with pytest.raises(Untraceable, match=why):
                 rows.forward_plan(TABLE["mul"], [array, array])
+
+    @pytest.mark.parametrize("name", ["logical_and", "bitwise_or", "bitwise_xor", "eq", "ne"])
+    def test_masks_are_put_together_in_a_kernel(name: str) -> None:
+        x, y = np.array([[True, True, False, False]] * 7), np.array([True, False, True, False])
+        function = get("cuda").row_function(TABLE[name])
+        found = function(on_device(x), on_device(y))
+        np.testing.assert_array_equal(found._host, getattr(np, TABLE[name].ufunc or "")(x, y))
+        assert reasons(function) == set()
 
     def test_in_place_a_kernel_writes_where_it_reads() -> None:
         """And elsewhere, where an operand overlaps it otherwise."""

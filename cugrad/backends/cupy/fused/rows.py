@@ -19,7 +19,7 @@ from ... import BY_ARRAY_TYPE
 from ...traced.arrays import Trace, Traced, Untraceable, reached_from
 from ...traced.namespace import TracedBackend
 from ...wanted import wanted
-from ..launches.order import in_memory_order, order_of, turned
+from ..launches.order import order_of, turned
 from ..launches.rows import (
     MOST_PLANS,
     Gradients,
@@ -59,12 +59,12 @@ class Declined:
 def forward_of(op: Any, xp: Any) -> Callable[..., Any]:
     """A row's forward as a function of arrays, numbers and parameters, by position or name.
 
-    That of an elementwise row has itself as `in_place`, which may answer with `home`: that then has
-    the result.
+    That of a row of elements, comparisons among them, has itself as `in_place`, which may answer
+    with `home`: that then has the result.
     """
     plain = partial(op.forward, xp) if op.ufunc is None else getattr(xp, op.ufunc)
-    if op.kind != "elementwise":
-        return in_memory_order(plain) if _is_of_elements(op.ufunc) else plain
+    if op.kind != "elementwise" and not _is_of_elements(op.ufunc):
+        return plain
     plans: dict[Any, Any] = {}
 
     def plan_for(args: Sequence[Any]) -> Any:
@@ -311,7 +311,8 @@ def _demand_floats(arrays: Sequence[Array], results: Sequence[Traced]) -> None:
     if any(x.dtype.kind == "c" for x in (*arrays, *results)):
         raise Untraceable("its numbers are complex")
     if not any(x.dtype.kind in "fV" for x in arrays):
-        raise Untraceable("its numbers are whole")
+        if not all(x.dtype.kind == "b" for x in (*arrays, *results)):
+            raise Untraceable("its numbers are whole")
     if any(x.dtype.kind not in "fVb" for x in results):
         raise Untraceable("its result is whole numbers")
 
