@@ -348,3 +348,34 @@ def test_operands_of_two_dtypes_meet_as_in_pytorch(name: str) -> None:
             except RuntimeError as error:
                 results.append(type(error).__name__)
         assert results[0] == results[1], (wide, narrow)
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("name", ["attention", "masked", "normed", "rnn", "loss"])
+def test_what_is_packed_is_unpacked_once(name: str, create_graph: bool, device: str) -> None:
+    x, mask = (cugrad.tensor(draw(1, 2, *shape), device=device, requires_grad=True)
+               for shape in ((5, 4), (5, 5)))  # fmt: skip
+    attend = F.scaled_dot_product_attention
+    layer = nn.GRU(4, 3, dtype=x.dtype, device=device)
+    labels = cugrad.zeros(2, 4, dtype=cugrad.int64, device=device)
+    calls: dict[str, Any] = {
+        "attention": lambda: attend(x, x * 2, x * 3, is_causal=True),
+        "masked": lambda: attend(x, x * 2, x * 3, mask),
+        "normed": lambda: F.group_norm(F.layer_norm(x.sin(), (4,)), 2),
+        "rnn": lambda: layer(x[0])[0],
+        "loss": lambda: F.cross_entropy(x[0], labels),
+    }
+    packed, unpacked = [], []
+
+    def pack(t: Any) -> Any:
+        packed.append(len(packed))
+        return packed[-1], t
+
+    def unpack(held: Any) -> Any:
+        unpacked.append(held[0])
+        return held[1]
+
+    with cugrad.autograd.graph.saved_tensors_hooks(pack, unpack):
+        y = calls[name]().sum()
+    y.backward(create_graph=create_graph)
+    assert packed and sorted(unpacked) == packed

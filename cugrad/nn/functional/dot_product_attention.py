@@ -155,6 +155,7 @@ class DotProductAttention(Function):
         """The attention; keeps what it is given."""
         *tensors, ctx.how = args
         results = _by_kernel(*args)
+        ctx.by_kernel = results is not None
         if results is None:
             ctx.save_for_backward(*tensors, None, None)
             return _forward(*args)
@@ -165,12 +166,16 @@ class DotProductAttention(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """By tensor functions, so that it can be differentiated in turn, or by kernels."""
         how, needed = ctx.how, ctx.needs_input_grad
-        if not (state.grad_enabled or needed[3]):
-            slopes = _slopes(grads[0]._array, arrays(ctx), how)
+        if ctx.by_kernel and not (state.grad_enabled or needed[3]):
+            g, saved = grads[0]._array, arrays(ctx)
+            slopes = backend_of(g).attention_backward(g, *saved, how)
             if slopes is not None:
                 each = [make(x) if wants else None for x, wants in zip(slopes, needed)]
                 return (*each, None, None, None)
-        query, key, value, mask, bits, _, _ = ctx.saved_tensors
+            tensors: Any = [None if x is None else make(x) for x in saved]
+        else:
+            tensors = ctx.saved_tensors
+        query, key, value, mask, bits, _, _ = tensors
         q, g = _wide(query), _wide(grads[0])
         k, v = _per_head(key, how.groups), _per_head(value, how.groups)
         weights = _weights(q, k, mask, how)
@@ -190,13 +195,6 @@ class DotProductAttention(Function):
         if needed[3]:
             gradients[3] = _like(slope, mask)
         return tuple(gradients)
-
-
-def _slopes(g: Any, saved: tuple[Any, ...], how: AttentionSettings) -> Any:
-    """The gradients of query, key and value by kernels; None where these computed no result."""
-    if saved[5] is None:
-        return None
-    return backend_of(g).attention_backward(g, *saved, how)
 
 
 def _like(grad: Tensor, operand: Tensor, groups: int = 1) -> Tensor:
