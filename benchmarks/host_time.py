@@ -31,6 +31,8 @@ from tests.support.still_cuda import still  # noqa: E402
 
 GOAL = 1.5  # times PyTorch's dispatch
 ATTENTION, HEADS = "F.scaled_dot_product_attention(x, y, z)", ((2, 2, 16, 16),) * 3
+IMAGES = (1, 4, 8, 8), (4, 4, 3, 3)
+NORM, CHANNELS = "F.batch_norm(x, None, None, y, z, True)", ((2, 4, 8, 8), (4,), (4,))
 BACK = "grad(r, (x, y, z), g, True)"
 
 
@@ -92,6 +94,10 @@ STATEMENTS: dict[str, tuple[Any, ...]] = {
     "stack": ("torch.stack([x, y])", "float32", ((8, 8), (8, 8)), None),
     "cat_backward": ("grad(r, (x, y), g, True)", "float32", ((8, 8), (8, 8)), GOAL,
                      "r = torch.cat([x, y])"),
+    "conv2d": ("F.conv2d(x, y)", "float32", IMAGES, None),
+    "conv2d_backward": ("grad(r, (x, y), g, True)", "float32", IMAGES, GOAL, "r = F.conv2d(x, y)"),
+    "batch_norm": (NORM, "float32", CHANNELS, None),
+    "batch_norm_backward": (BACK, "float32", CHANNELS, GOAL, f"r = {NORM}"),
     "contiguous": ("x.t().contiguous()", "float32", ((8, 8),), GOAL),
     "attention": (ATTENTION, "float32", HEADS, None),
     "attention_bfloat16": (ATTENTION, "bfloat16", HEADS, None),

@@ -50,6 +50,12 @@ def layer(x: Any) -> list[Any]:
 
 SHAPE = (4, 6)
 PROGRAMS = {
+    "conv2d": Program(
+        lambda *x: F.conv2d(*x, padding=1), ((2, 3, 5, 6), (4, 3, 3, 3), (4,))
+    ),
+    "conv2d of groups": Program(
+        lambda *x: F.conv2d(*x, groups=2), ((2, 4, 5, 6), (4, 2, 3, 3))
+    ),
     "batch_norm": Program(batch_norms, ((3, 4, 2, 6), (4,), (4,))),
     "BatchNorm2d": Program(layer, ((3, 4, 2, 6),)),
     "cat": Program(lambda *x: cugrad.cat(x, 1), (SHAPE, SHAPE, (4, 3))),
@@ -150,13 +156,11 @@ else:
 
     @pytest.fixture(scope="module", autouse=True)
     def compiled() -> Iterator[None]:
-        fake_cuda.CHECKS = True
         with fake_cuda.compiled_together():
             for program in PROGRAMS.values():
                 for form in dict.fromkeys(FORMS):
                     outcome(program, form, 0, "cuda")
         yield
-        fake_cuda.CHECKS = False
 
     @pytest.mark.parametrize("name", PROGRAMS)
     def test_one_form_after_another(name: str) -> None:

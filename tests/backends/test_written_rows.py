@@ -305,8 +305,17 @@ else:
         if _run.layout == "dense" and _run.dtype == DTYPES[0]:
             FIRST.setdefault(_run.case.name, _run)
 
-    @pytest.mark.parametrize("first", FIRST.values(), ids=FIRST)
-    def test_what_is_launched_again_is_for_operands_of_the_form(first: Run) -> None:
+    @pytest.mark.parametrize("name", FIRST)
+    def test_what_is_launched_again_is_for_operands_of_the_form(name: str) -> None:
+        in_turn(FIRST[name])
+
+    def test_so_it_is_for_convolutions_by_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(direct, "FEW", 0)
+        for name, first in FIRST.items():
+            if name.startswith("convolution"):
+                in_turn(first)
+
+    def in_turn(first: Run) -> None:
         """The same functions are given operands that lie otherwise in turn, each time others."""
         op = TABLE[first.case.name]
         masks = {names: sum(1 << op.inputs.index(n) for n in names)

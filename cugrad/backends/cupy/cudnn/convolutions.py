@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 
 import cupy
 
+from ...several import several
 from ...traced.arrays import Trace
 from ...wanted import wanted
 from ..capture import capturing
 from ..fused.launch import KernelPlan, New
 from ..fused.rows import plan_of
+from ..launches.starting import call, not_noted
 from ..written.launch import dense
 from ..written.windows import Windows, is_last, laid_last, new_last
 from .frontend import frontend, handle_of, not_supported
@@ -75,16 +77,17 @@ FIRST, SECOND, RESULT = 1, 2, 3  # the uids of tensors
 class ConvolutionPlan:
     """A graph with its algorithm; `index` is that which was the fastest in benchmark mode."""
 
-    __slots__ = ("graph", "size", "index")
+    __slots__ = ("module", "graph", "size", "index")
 
     def __init__(self, module: Any, form: GraphForm) -> None:
-        self.graph = _graph(module, form)
+        self.module, self.graph = module, _graph(module, form)
         self.index: int | None = None
         self.size = 0 if form.benchmark else self.graph.get_workspace_size()
 
-    def run(self, module: Any, first: Array, second: Array, result: Array) -> None:
-        pointers = {FIRST: first.data.ptr, SECOND: second.data.ptr, RESULT: result.data.ptr}
-        handle = handle_of(module)
+    def run(self, first: int, second: int, result: int) -> None:
+        """Computes what lies at an address from what lies at two."""
+        pointers = {FIRST: first, SECOND: second, RESULT: result}
+        handle = handle_of(self.module)
         workspace = cupy.cuda.alloc(self.size) if self.size else None  # of this stream's arena
         place = None if workspace is None else workspace.ptr
         if self.index is None:
@@ -92,30 +95,31 @@ class ConvolutionPlan:
         else:
             self.graph.execute_plan_at_index(pointers, place, self.index, handle=handle)
 
-    def choose(self, module: Any, operands: Sequence[Array]) -> None:
+    def choose(self, operands: Sequence[Array]) -> None:
         """Times the algorithms on these operands, and keeps the fastest."""
         limit = wanted.cudnn.benchmark_limit
         count = self.graph.get_execution_plan_count()
         times: list[tuple[float, int, int]] = []
-        errors: tuple[type[Exception], ...] = RuntimeError, MemoryError, *not_supported(module)
+        refusals = not_supported(self.module)
+        errors: tuple[type[Exception], ...] = RuntimeError, MemoryError, *refusals
         for index in range(min(count, limit) if limit else count):
             try:
                 self.index = index
                 self.size = self.graph.get_workspace_size_plan_at_index(index)
-                times.append((self._time(module, operands), index, self.size))
+                times.append((self._time(operands), index, self.size))
             except errors:  # it was not built, or needs too much
                 continue
         if not times:
-            raise not_supported(module)[0]("no algorithm runs")
+            raise refusals[0]("no algorithm runs")
         _, self.index, self.size = min(times)
 
-    def _time(self, module: Any, operands: Sequence[Array]) -> float:
+    def _time(self, operands: Sequence[Array]) -> float:
         """Milliseconds of the fastest run but the first."""
         start, end = cupy.cuda.Event(), cupy.cuda.Event()
-        least = float("inf")
+        least, places = float("inf"), [x.data.ptr for x in operands]
         for trial in range(TRIALS):
             start.record()
-            self.run(module, *operands)
+            self.run(*places)
             end.record()
             end.synchronize()
             if trial:
@@ -183,6 +187,8 @@ def _computed(
         return None
     first, second = _laid(first, last), _laid(second, last)
     is_captured = capturing.now is not None
+    if several.devices or is_captured and settings.benchmark:
+        not_noted()  # another device has another graph, and other runs choose an algorithm
     form = GraphForm(
         what, first.dtype.name, Planes(first.shape, last), Planes(second.shape, last),
         Planes(shape, last), windows, settings.deterministic or wanted.deterministic,
@@ -195,7 +201,7 @@ def _computed(
         plan = _first(module, form, first, second, result)
     if plan is None:
         return None
-    plan.run(module, first, second, result)
+    call(plan.run, first, second, result)
     return result
 
 
@@ -207,7 +213,7 @@ def _first(
     try:
         plan = ConvolutionPlan(module, form)
         if form.benchmark:
-            plan.choose(module, (first, second, result))
+            plan.choose((first, second, result))
     except not_supported(module):
         plan = None
     if len(_plans) >= MOST_PLANS:

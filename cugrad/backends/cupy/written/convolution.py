@@ -55,7 +55,7 @@ def _columns(name: str, x: Array, columns: Array, windows: Windows, steps: tuple
     launch(name, windows, count, arrays, int32(shape[1]), *map(int64, steps))
 
 
-@forward("convolution")
+@forward("convolution", keeps=True)
 def convolution(
     input: Array, weight: Array, bias: Array | None, stride: Ints, padding: Ints, dilation: Ints,
     groups: int,
@@ -139,7 +139,7 @@ def _add(y: Array, bias: Array) -> None:
         (y, bias, int64(y.size), int32(y.shape[1]), int32(length)))  # fmt: skip
 
 
-@forward("convolution_input")
+@forward("convolution_input", keeps=True)
 def convolution_input(
     grad_output: Array, weight: Array, input_size: tuple[int, ...], stride: Ints, padding: Ints,
     dilation: Ints, groups: int,
@@ -186,7 +186,7 @@ def convolution_input(
     return result
 
 
-@forward("convolution_weight")
+@forward("convolution_weight", keeps=True)
 def convolution_weight(
     grad_output: Array, input: Array, kernel_size: tuple[int, ...], stride: Ints, padding: Ints,
     dilation: Ints, groups: int,

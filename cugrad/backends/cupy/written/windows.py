@@ -11,7 +11,7 @@ import cupy
 from ...windows import Ints, numbers, output_size
 from ..fused.launch import New
 from ..kernels.windows import KERNELS
-from .launch import BLOCK, LIMIT, blocks, int32, int64, kernel, name_of, pack_of
+from .launch import BLOCK, LIMIT, blocks, dense, int32, int64, kernel, name_of, pack_of
 
 __all__ = [
     "Windows", "is_last", "laid_last", "launch", "launch_last", "new_last", "windows_over",
@@ -119,6 +119,5 @@ def laid_last(x: Array) -> Array:
         return x
     if x._c_contiguous and max(x.shape[2:]) == 1:
         return x
-    copy = new_last(x.shape, x.dtype)
-    copy[...] = x
-    return copy
+    axes = (0, *range(2, x.ndim), 1)
+    return dense(x.transpose(axes)).transpose(0, x.ndim - 1, *range(1, x.ndim - 1))
