@@ -5,6 +5,8 @@ The other ranks are mirrors: they have the same tensors as the one that runs.
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -219,6 +221,21 @@ def test_a_group_that_does_not_wait_is_found_under_every_schedule(
             mirrored() as group,
         ):
             sharding(group)
+
+
+@pytest.mark.parametrize("differentiated", [True, False])
+def test_a_sharded_model_that_is_dropped_is_freed(differentiated: bool) -> None:
+    with simulated.configured(), mirrored() as group:
+        model, mesh = net(), DeviceMesh.from_group(group, "simulated")
+        for part in (model[0], model[2], model):
+            fully_shard(part, mesh=mesh)
+        loss = model(inputs(0)).square().mean()
+        if differentiated:
+            loss.backward()
+        alive = weakref.ref(model[0]), weakref.ref(model)
+        del model, loss, part
+        gc.collect()
+        assert [ref() for ref in alive] == [None, None]
 
 
 def test_reductions_overlap_with_backward() -> None:

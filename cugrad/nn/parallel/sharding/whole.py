@@ -24,11 +24,11 @@ class WholeHome:
     """The home of a placed parameter whose bytes are in parts on all ranks.
 
     Whoever asks for its array has the group gathered, as `memory.offload_states` has an array
-    brought in from the host.
+    brought in from the host. It keeps neither alive: the tensor keeps the group, which keeps it.
     """
 
     def __init__(self, tensor: Tensor, group: ShardedGroup) -> None:
-        array, self.group = tensor._array, group
+        array, self.group = tensor._array, weakref.ref(group)
         backend = backend_of(array)
         self.device = Device(backend.device_type, backend.device_index(array))
         first = np.empty(1, array.dtype)
@@ -51,7 +51,9 @@ class WholeHome:
     def asked(self, array: Any) -> Any:
         """The array; the group is gathered for it."""
         if array is None:
-            self.group.unshard()
+            group = self.group()
+            assert group is not None
+            group.unshard()
             array = self.array
         return array
 
@@ -75,6 +77,7 @@ class WholeHome:
 def whole_parameter(like: Tensor, group: ShardedGroup) -> tuple[Any, WholeHome]:
     """A parameter of the shape and dtype of a tensor, which is nowhere yet, and its home."""
     whole = Parameter(make(like._array), like.requires_grad)
+    whole._parts_of = group  # type: ignore[attr-defined]
     home = WholeHome(whole, group)
     arm(whole, home)  # type: ignore[arg-type]  # a home by what is asked of one
     home.array = None
