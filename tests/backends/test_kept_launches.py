@@ -26,6 +26,7 @@ class Program(NamedTuple):
 
     run: Callable[..., Any]
     shapes: tuple[tuple[int, ...], ...]
+    held: tuple[int, ...] = ()  # numbers of those without a gradient
 
 
 def batch_norms(x: Any, weight: Any, bias: Any) -> list[Any]:
@@ -57,6 +58,10 @@ PROGRAMS = {
         lambda *x: F.conv2d(*x, groups=2), ((2, 4, 5, 6), (4, 2, 3, 3))
     ),
     "batch_norm": Program(batch_norms, ((3, 4, 2, 6), (4,), (4,))),
+    "batch_norm of given statistics": Program(
+        lambda x, m, v, w, b: F.batch_norm(x, m.detach(), v.detach().square(), w, b),
+        ((3, 4, 2, 6), (4,), (4,), (4,), (4,)), (1, 2),
+    ),
     "BatchNorm2d": Program(layer, ((3, 4, 2, 6),)),
     "cat": Program(lambda *x: cugrad.cat(x, 1), (SHAPE, SHAPE, (4, 3))),
     "cat along the first dim": Program(lambda *x: cugrad.cat(x), (SHAPE, SHAPE, (3, 6))),
@@ -134,7 +139,7 @@ def outcome(program: Program, form: Form, seed: int, device: str) -> list[Any]:
     with MODES[form.mode]():
         result = program.run(*operands)
     results = list(result) if isinstance(result, (tuple, list)) else [result]
-    needing = [x for x in leaves if x.requires_grad]
+    needing = [x for k, x in enumerate(leaves) if x.requires_grad and k not in program.held]
     if form.mode in ("no_grad", "inference") or not needing:
         return [*results, str([(x.is_inference(), x.requires_grad) for x in results])]
     differentiable = [x for x in results if x.requires_grad]

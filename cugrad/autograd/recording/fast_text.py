@@ -19,7 +19,7 @@ from .views import MULTIPLE, NORMAL
 
 __all__ = ["is_fast", "masks_of", "names_of", "signature_of", "takes_number", "text_of"]
 
-MAX_INPUTS = 3  # a block of code per set of inputs that need a gradient: 7 for three
+MAX_INPUTS = 3  # with gradients: a block of code per set that needs one, 7 for three
 
 # Templates: `{hole}` alone on a line is filled with lines, or with none. Names that the code makes
 # begin with an underscore, because inputs and parameters have theirs there: _a0 is the array of
@@ -281,7 +281,7 @@ def _joined(op: Op, kept: Any) -> str:
 
 def is_fast(op: Op) -> bool:
     """Whether a row has a fast path: few inputs, and some whose dtype decides."""
-    few = not op.variadic and not op.many and len(op.inputs) <= MAX_INPUTS
+    few = not op.variadic and not op.many and len(masks_of(op)) < 1 << MAX_INPUTS
     if op.refuses and op.kind == ELEMENTWISE and len(op.promoted) < len(op.inputs):
         return False  # an operand that meets no other is not looked at
     return few and bool(op.promoted)

@@ -19,7 +19,7 @@ from ..capture import capturing
 from ..fused.launch import KernelPlan, New
 from ..fused.rows import plan_of
 from ..launches.starting import call, not_noted
-from ..written.launch import dense
+from ..written.launch import dense, name_of
 from ..written.windows import Windows, is_last, laid_last, new_last
 from .frontend import frontend, handle_of, not_supported
 
@@ -180,7 +180,7 @@ def _computed(
     what: str, first: Array, second: Array, shape: Sizes, windows: Windows, last: bool
 ) -> Array | None:
     """The result of a node, new; None where cuDNN does not compute it."""
-    if first.dtype.name not in KINDS or min(prod(shape), first.size, second.size) == 0:
+    if name_of(first.dtype) not in KINDS or min(prod(shape), first.size, second.size) == 0:
         return None
     module, settings = frontend(), wanted.cudnn
     if module is None:
@@ -190,7 +190,7 @@ def _computed(
     if several.devices or is_captured and settings.benchmark:
         not_noted()  # another device has another graph, and other runs choose an algorithm
     form = GraphForm(
-        what, first.dtype.name, Planes(first.shape, last), Planes(second.shape, last),
+        what, name_of(first.dtype), Planes(first.shape, last), Planes(second.shape, last),
         Planes(shape, last), windows, settings.deterministic or wanted.deterministic,
         settings.allow_tf32, settings.benchmark and not is_captured, cupy.cuda.runtime.getDevice(),
     )  # fmt: skip

@@ -235,6 +235,17 @@ extern "C" __global__ void __launch_bounds__(256) channel_moments(
     }
 }
 """,
+    # Means as sums are kept, and the factors of variances.
+    "channel_factors": r"""
+extern "C" __global__ void __launch_bounds__(256) channel_factors(
+    const W* mean, const W* var, A* means, A* factors, int channels, A eps)
+{
+    const int c = blockIdx.x * blockDim.x + threadIdx.x;
+    if (c >= channels) return;
+    means[c] = (A)mean[c];
+    factors[c] = 1 / sqrt((A)var[c] + eps);
+}
+""",
     # y = (x - mean) * factor * weight + bias, a mean and a factor for each channel.
     "channel_apply": _CHANNEL
     + PART

@@ -419,7 +419,7 @@ def _in_the_order_of(x: Array, g: Array) -> Array:
     return result
 
 
-@forward("batch_norm_inference")
+@forward("batch_norm_inference", keeps=True)
 def batch_norm_inference(
     input: Array, weight: Array | None, bias: Array | None, running_mean: Array,
     running_var: Array, eps: float,
@@ -429,11 +429,16 @@ def batch_norm_inference(
     dtype = _weight_dtype(x, sheet.channels, weight, bias)
     if dtype is None or not sheet.fits:
         return None
-    kind = accumulator(x.dtype)
+    kind, name = accumulator(x.dtype), "channel_factors"
     if running_mean.shape != (sheet.channels,) or running_var.shape != running_mean.shape:
         return None
-    means = dense(running_mean.astype(kind, copy=False))
-    factors = 1 / cupy.sqrt(running_var.astype(kind, copy=False) + eps)
+    if running_mean.dtype != running_var.dtype or name_of(running_mean.dtype) not in FLOATS:
+        return None
+    means, factors = ndarray((sheet.channels,), kind), ndarray((sheet.channels,), kind)
+    kernel(KERNELS[name], name, name_of(x.dtype), name_of(running_mean.dtype))(
+        (blocks(sheet.channels),), (BLOCK,),
+        (dense(running_mean), dense(running_var), means, factors, int32(sheet.channels), kind(eps)),
+    )  # fmt: skip
     return _applied(x, weight, bias, means, factors, sheet, dtype)
 
 

@@ -56,7 +56,7 @@ def _max_pool(n: int) -> None:
         launch("max_pool", windows, result.size, arrays, index=index.name)
         return result, offsets
 
-    @backward(MAX_POOLS[n - 1])
+    @backward(MAX_POOLS[n - 1], keeps=True)
     def max_pool_backward(call: NodeCall) -> tuple[Array | None, ...] | None:
         shape, offsets, params = call.shape("self"), call["offsets"], call.params
         windows = windows_over(
@@ -128,7 +128,7 @@ def _adaptive_max_pool_backward(call: NodeCall) -> tuple[Array | None, ...] | No
 
 for _n in (1, 2, 3):
     forward(f"adaptive_{MAX_POOLS[_n - 1]}", keeps=True)(_adaptive_max_pool)
-    backward(f"adaptive_{MAX_POOLS[_n - 1]}")(_adaptive_max_pool_backward)
+    backward(f"adaptive_{MAX_POOLS[_n - 1]}", keeps=True)(_adaptive_max_pool_backward)
 
 
 def _smallest_index(count: int) -> str:

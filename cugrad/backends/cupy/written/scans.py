@@ -72,7 +72,7 @@ for _row, _kind in (("cummax", "largest"), ("cummin", "least")):
     forward(_row, keeps=True)(_extreme(_kind))
 
 
-@backward("cumsum")
+@backward("cumsum", keeps=True)
 def gradient_of_sums(call: NodeCall) -> tuple[Array | None, ...] | None:
     """The sum of the gradients of all that come later."""
     results = _scan("sum", call.g, call.params["dim"], reverse=True)
@@ -91,7 +91,7 @@ def _gradient(kind: str) -> Any:
 
 
 for _row, _kind in (("cumprod", "affine"), ("logcumsumexp", "logs")):
-    backward(_row)(_gradient(_kind))
+    backward(_row, keeps=True)(_gradient(_kind))
 
 
 # Extrema of lines ---------------------------------------------------------------------------------

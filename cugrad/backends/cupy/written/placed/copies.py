@@ -10,7 +10,7 @@ import cupy
 
 from ...fused.copies import dense_copy
 from ...kernels.copies import JOINED, KERNELS
-from ..launch import BLOCK, LIMIT, blocks, dense, int32, int64, kernel
+from ..launch import BLOCK, LIMIT, blocks, dense, int32, int64, kernel, name_of
 from ..registry import NodeCall, backward, forward
 
 __all__ = ["INDICES", "MOST_Y", "named_by_one", "team_for"]
@@ -96,7 +96,7 @@ def _spans(x: Array, dim: int) -> Any:
 
 def _taken(x: Array, index: Array, dim: int) -> Array | None:
     """x with what an index of any shape names along a dim."""
-    if index.dtype.name not in INDICES or not 0 <= dim < x.ndim:
+    if name_of(index.dtype) not in INDICES or not 0 <= dim < x.ndim:
         return None
     shape = (*x.shape[:dim], *index.shape, *x.shape[dim + 1 :])
     if not x.size or not index.size or x.itemsize not in STORED:
@@ -110,7 +110,7 @@ def _taken(x: Array, index: Array, dim: int) -> Array | None:
     count = width * x.itemsize // word.size  # elements of a row
     team = team_for(count // word.pack)
     tiles = min(MOST_Y, blocks(count, team * word.pack * 4))
-    run = kernel(KERNELS["take_rows"], "take_rows", word.stored, index.dtype.name, word.pack)
+    run = kernel(KERNELS["take_rows"], "take_rows", word.stored, name_of(index.dtype), word.pack)
     run((blocks(planes * index.size, BLOCK // team), tiles), (BLOCK,),
         (x, dense(index), result, int64(planes * index.size), int64(x.shape[dim]),
          int64(index.size), int64(count), *[int64(word.of(s)) for s in steps[:2]],
@@ -141,7 +141,7 @@ def named_by_one(indices: Any) -> tuple[int, Array] | None:
     if len(places) != 1 or type(indices[places[0]]) is not ndarray:
         return None
     index = indices[places[0]]
-    return (places[0], index) if index.dtype.name in INDICES else None  # a mask has other dims
+    return (places[0], index) if name_of(index.dtype) in INDICES else None  # a mask has other dims
 
 
 @forward("index")

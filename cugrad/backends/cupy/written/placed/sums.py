@@ -21,6 +21,7 @@ from ..launch import (
     int32,
     int64,
     kernel,
+    name_of,
     pack_of,
 )
 from ..ordering import MOST, places_for
@@ -40,13 +41,13 @@ STORED_AS = {1: "uint8", 2: "uint16", 4: "int32", 8: "int64"}  # what only moves
 
 
 def _by_bits(x: Array, bits: Array, scale: float) -> Array | None:
-    if x.dtype.name not in FLOATS or not x.size or bits.dtype.name != "uint8":
+    if name_of(x.dtype) not in FLOATS or not x.size or name_of(bits.dtype) != "uint8":
         return None
     if bits.size * 8 < x.size:
         return None
     x, result = dense(x), ndarray(x.shape, x.dtype)
     pack = pack_of(x.size, x, result)
-    run = kernel(KERNELS["keep_by_bits"], "keep_by_bits", x.dtype.name, None, pack)
+    run = kernel(KERNELS["keep_by_bits"], "keep_by_bits", name_of(x.dtype), None, pack)
     run((blocks(x.size // pack),), (BLOCK,),
         (x, dense(bits), result, int64(x.size), accumulator(x.dtype)(scale)))  # fmt: skip
     return result
@@ -65,7 +66,7 @@ def _lines(x: Array, index: Array, dim: int) -> tuple[int, int, int] | None:
 
     None where the index is smaller than the array in another dim than the first.
     """
-    if index.dtype.name not in INDICES or x.ndim != index.ndim or not 0 <= dim < x.ndim:
+    if name_of(index.dtype) not in INDICES or x.ndim != index.ndim or not 0 <= dim < x.ndim:
         return None
     start = int(dim > 0)  # of a first dim, the index may have the beginning
     alike = [x.shape[d] == index.shape[d] for d in range(start, x.ndim) if d != dim]
@@ -81,7 +82,7 @@ def gather(self: Array, index: Array, dim: int) -> Array | None:
     if lines is None or stored is None:
         return None
     result = ndarray(index.shape, self.dtype)
-    run = kernel(KERNELS["gather"], "gather", stored, index.dtype.name)
+    run = kernel(KERNELS["gather"], "gather", stored, name_of(index.dtype))
     arrays = [x.view(stored) for x in (dense(self), result)]
     run((blocks(result.size),), (BLOCK,),
         (arrays[0], dense(index), arrays[1], int64(result.size), *map(int64, lines)))  # fmt: skip
@@ -93,7 +94,7 @@ def gather_backward(grad: Array, index: Array, shape: tuple[int, ...], dim: int)
     """In one kernel, in an order that is always the same, where there are few indices; by zeros and
     a kernel of atomic sums, where there are many.
     """
-    if grad.dtype.name not in FLOATS or grad.shape != index.shape or 0 in shape:
+    if name_of(grad.dtype) not in FLOATS or grad.shape != index.shape or 0 in shape:
         return None
     result = ndarray(tuple(shape), grad.dtype)
     lines = _lines(result, index, dim)
@@ -101,7 +102,9 @@ def gather_backward(grad: Array, index: Array, shape: tuple[int, ...], dim: int)
         return None
     if lines[1] > FEW:
         return _added(None, grad, index, result, dim, lines)
-    run = kernel(KERNELS["gather_backward"], "gather_backward", grad.dtype.name, index.dtype.name)
+    run = kernel(
+        KERNELS["gather_backward"], "gather_backward", name_of(grad.dtype), name_of(index.dtype)
+    )
     run((blocks(result.size),), (BLOCK,),
         (dense(grad), dense(index), result, int64(result.size), *map(int64, lines),
          int64(prod(index.shape[:dim]))))  # fmt: skip
@@ -111,12 +114,20 @@ def gather_backward(grad: Array, index: Array, shape: tuple[int, ...], dim: int)
 @forward("scatter_add", keeps=True)
 def scatter_add(self: Array, index: Array, src: Array, dim: int) -> Array | None:
     """As `gather_backward`, to what is there."""
-    if self.dtype.name not in FLOATS or src.dtype != self.dtype or src.shape != index.shape:
+    if name_of(self.dtype) not in FLOATS or src.dtype != self.dtype or src.shape != index.shape:
         return None
     lines = _lines(self, index, dim)
     if lines is None:
         return None
     return _added(dense(self), src, index, ndarray(self.shape, self.dtype), dim, lines)
+
+
+def _begin(y: Array, x: Array | None = None) -> Array:
+    """`y`, into which x is written, or zeros."""
+    pack = pack_of(y.size, y, *([] if x is None else [x]))
+    kernel(KERNELS["begin_with"], "begin_with", name_of(y.dtype), None, pack)(
+        (blocks(y.size // pack),), (BLOCK,), (x, y, int64(y.size)))  # fmt: skip
+    return y
 
 
 def _put(self: Array, index: Array, src: Array | None, dim: int) -> Array | None:
@@ -125,11 +136,9 @@ def _put(self: Array, index: Array, src: Array | None, dim: int) -> Array | None
     if lines is None or stored is None:
         return None
     result = ndarray(self.shape, self.dtype)
-    x, y = dense(self).view(stored), result.view(stored)
-    pack = pack_of(y.size, x, y)
-    kernel(KERNELS["begin_with"], "begin_with", stored, None, pack)(
-        (blocks(y.size // pack),), (BLOCK,), (x, y, int64(y.size)))  # fmt: skip
-    run = kernel(KERNELS["put_by_index"], "put_by_index", stored, index.dtype.name)
+    y = result.view(stored)
+    _begin(y, dense(self).view(stored))
+    run = kernel(KERNELS["put_by_index"], "put_by_index", stored, name_of(index.dtype))
     values = None if src is None else dense(src).view(stored)
     run((blocks(index.size),), (BLOCK,),
         (values, dense(index), y, int64(index.size), *map(int64, lines)))  # fmt: skip
@@ -150,7 +159,7 @@ def scatter_zero(self: Array, index: Array, dim: int) -> Array | None:
     return _put(self, index, None, dim)
 
 
-@backward("sort")
+@backward("sort", keeps=True)
 def gradient_of_order(call: NodeCall) -> tuple[Array | None, ...] | None:
     """What came from each place goes back there: each index is there once in a line."""
     g, index, shape = call.g, call["indices"], call.shape("self")
@@ -161,7 +170,7 @@ def gradient_of_order(call: NodeCall) -> tuple[Array | None, ...] | None:
     lines = _lines(result, index, call.params["dim"] % len(shape))
     if lines is None:
         return None
-    run = kernel(KERNELS["put_by_index"], "put_by_index", stored, index.dtype.name)
+    run = kernel(KERNELS["put_by_index"], "put_by_index", stored, name_of(index.dtype))
     run((blocks(index.size),), (BLOCK,),
         (dense(g), dense(index), result, int64(index.size), *map(int64, lines)))  # fmt: skip
     return call.answer(self=result)
@@ -171,20 +180,18 @@ def _added(
     x: Array | None, g: Array, index: Array, result: Array, dim: int, lines: tuple[int, int, int]
 ) -> Array | None:
     """`result`, into which x and the sums of g are written; without x there are zeros."""
-    (n, count, inner), dtype = lines, result.dtype.name
+    (n, count, inner), dtype = lines, name_of(result.dtype)
     if count <= MOST:
         places, name = places_for(count), "add_in_order"
-        run = kernel(ORDER[name], name, dtype, index.dtype.name, 1, P=places, R=1)
+        run = kernel(ORDER[name], name, dtype, name_of(index.dtype), 1, P=places, R=1)
         run((result.size // n,), (max(1, places // 2),),
             (x, dense(g), dense(index), result, int64(n), int32(count), int64(inner),
              int64(prod(index.shape[:dim]) * inner)))  # fmt: skip
         return result
     if dtype not in ("float32", "float64") or wanted.deterministic:
         return None
-    pack = pack_of(result.size, result, *([] if x is None else [x]))
-    kernel(KERNELS["begin_with"], "begin_with", dtype, None, pack)(
-        (blocks(result.size // pack),), (BLOCK,), (x, result, int64(result.size)))  # fmt: skip
-    run = kernel(KERNELS["add_by_index"], "add_by_index", dtype, index.dtype.name)
+    _begin(result, x)
+    run = kernel(KERNELS["add_by_index"], "add_by_index", dtype, name_of(index.dtype))
     run((blocks(g.size),), (BLOCK,),
         (dense(g), dense(index), result, int64(g.size), *map(int64, lines)))  # fmt: skip
     return result
@@ -200,7 +207,11 @@ def _with_rows(
     """x, or zeros, and the sums of what g has where indices name a place along a dim."""
     planes, n, count = prod(shape[:dim]), shape[dim], index.size
     width = prod(shape[dim + 1 :])
-    if g.dtype.name not in FLOATS or index.dtype.name not in INDICES or not planes * n * width:
+    if (
+        name_of(g.dtype) not in FLOATS
+        or name_of(index.dtype) not in INDICES
+        or not planes * n * width
+    ):
         return None
     if not 0 < count < LIMIT or n >= LIMIT or planes > MOST_Y or width > MOST_Y * 1024:
         return None
@@ -209,8 +220,10 @@ def _with_rows(
     g, index, factor = dense(g), dense(index.reshape(-1)), accumulator(g.dtype)(factor)
     if count > SEVERAL:
         return _in_ranges(NamedRows(g, index, planes, n, width, factor, left_out), x, shape)
-    result = cupy.zeros(shape, g.dtype) if x is None else x.copy("C")
-    run = kernel(KERNELS["add_rows_by_index"], "add_rows_by_index", g.dtype.name, index.dtype.name)
+    result = _begin(ndarray(shape, g.dtype), None if x is None else dense(x))
+    run = kernel(
+        KERNELS["add_rows_by_index"], "add_rows_by_index", name_of(g.dtype), name_of(index.dtype)
+    )
     run((count, blocks(width, 1024), planes), (BLOCK,),
         (g, index, result, int32(count), int64(width), int64(n), int64(left_out),
          int32(x is not None), factor))  # fmt: skip
@@ -233,32 +246,32 @@ def _in_ranges(rows: NamedRows, x: Array | None, shape: tuple[int, ...]) -> Arra
     """A new array, of which each row is written once: what is added to it is listed before."""
     g, index, planes, n, width, factor, left_out = rows
     count, x = index.size, None if x is None else dense(x)
-    counts = cupy.zeros(n + 2, np.int32)
+    counts = _begin(ndarray((n + 2,), np.int32))
     ranks, starts, order = (ndarray((size,), np.int32) for size in (count, n, count))
     long_rows = ndarray((count // MANY + 1,), np.int32)
-    run = kernel(KERNELS["count_indices"], "count_indices", "int32", index.dtype.name)
+    run = kernel(KERNELS["count_indices"], "count_indices", "int32", name_of(index.dtype))
     run((blocks(count),), (BLOCK,),
         (index, counts, ranks, int32(count), int64(n), int64(left_out)))  # fmt: skip
     kernel(KERNELS["begin_ranges"], "begin_ranges", "int32")(
         (blocks(n),), (BLOCK,), (counts, starts, long_rows, int64(n), int32(MANY)))  # fmt: skip
-    run = kernel(KERNELS["fill_ranges"], "fill_ranges", "int32", index.dtype.name)
+    run = kernel(KERNELS["fill_ranges"], "fill_ranges", "int32", name_of(index.dtype))
     run((blocks(count),), (BLOCK,), (index, starts, ranks, order, int32(count), int64(n)))
     result = ndarray(shape, g.dtype)
     pack = pack_of(width, *[a for a in (g, x, result) if a is not None])
     team = team_for(width // pack)
-    run = kernel(KERNELS["sum_ranges"], "sum_ranges", g.dtype.name, None, pack)
+    run = kernel(KERNELS["sum_ranges"], "sum_ranges", name_of(g.dtype), None, pack)
     run((blocks(n, BLOCK // team), min(MOST_Y, blocks(width, team * pack)), planes), (BLOCK,),
         (g, x, counts, starts, order, result, int64(n), int32(count), int64(width), int32(team),
          int32(MANY), factor))  # fmt: skip
     if count > MANY:
-        run = kernel(KERNELS["sum_long_ranges"], "sum_long_ranges", g.dtype.name, None, pack)
+        run = kernel(KERNELS["sum_long_ranges"], "sum_long_ranges", name_of(g.dtype), None, pack)
         run((count // MANY, min(MOST_Y, blocks(width, 32 * pack)), planes), (BLOCK,),
             (g, x, counts, starts, order, long_rows, result, int64(n), int32(count), int64(width),
              factor))  # fmt: skip
     return result
 
 
-@forward("embedding_dense_backward")
+@forward("embedding_dense_backward", keeps=True)
 def embedding_backward(
     grad_output: Array, indices: Array, num_weights: int, padding_idx: int
 ) -> Array | None:
@@ -267,7 +280,7 @@ def embedding_backward(
     return _with_rows(None, grad_output, indices, shape, 0, left_out=padding_idx)
 
 
-@forward("index_select_backward")
+@forward("index_select_backward", keeps=True)
 def index_select_backward(
     grad: Array, index: Array, shape: tuple[int, ...], dim: int
 ) -> Array | None:
@@ -277,7 +290,7 @@ def index_select_backward(
     return _with_rows(None, grad, index, tuple(shape), dim)
 
 
-@forward("index_add")
+@forward("index_add", keeps=True)
 def index_add(
     self: Array, index: Array, source: Array, dim: int, alpha: Any = 1
 ) -> Array | None:  # fmt: skip
