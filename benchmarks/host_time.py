@@ -98,6 +98,17 @@ STATEMENTS: dict[str, tuple[Any, ...]] = {
     "conv2d_backward": ("grad(r, (x, y), g, True)", "float32", IMAGES, GOAL, "r = F.conv2d(x, y)"),
     "batch_norm": (NORM, "float32", CHANNELS, None),
     "batch_norm_backward": (BACK, "float32", CHANNELS, GOAL, f"r = {NORM}"),
+    "batch_norm_of_given": (
+        "F.batch_norm(x, m, v, y, z)", "float32", CHANNELS, None,
+        "m, v = torch.zeros_like(y.detach()), torch.ones_like(z.detach())",
+    ),
+    "max_pool2d_backward": ("grad(r, x, g, True)", "float32", IMAGES[:1], GOAL,
+                            "r = F.max_pool2d(x, 2)"),
+    "embedding_backward": (
+        "grad(r, x, g, True)", "float32", ((8, 8),), GOAL,
+        "r = F.embedding(torch.zeros(8, dtype=torch.int64, device=x.device), x)",
+    ),
+    "split": ("x.split(4, 1)", "float32", ((8, 8),), None),
     "contiguous": ("x.t().contiguous()", "float32", ((8, 8),), GOAL),
     "attention": (ATTENTION, "float32", HEADS, None),
     "attention_bfloat16": (ATTENTION, "bfloat16", HEADS, None),

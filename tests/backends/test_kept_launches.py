@@ -68,6 +68,9 @@ PROGRAMS = {
     "cat of one tensor": Program(lambda x: cugrad.cat([x]), (SHAPE,)),
     "cat of one tensor twice": Program(lambda x, y: cugrad.cat([x, y, x]), (SHAPE, SHAPE)),
     "stack": Program(lambda *x: cugrad.stack(x, 1), (SHAPE, SHAPE)),
+    "split": Program(lambda x: x.split(4, 1), (SHAPE,)),
+    "split in one": Program(lambda x: x.split(6, 1), (SHAPE,)),
+    "unbind": Program(lambda x: [y * 2 for y in x.unbind(1)], (SHAPE,)),
     "contiguous": Program(lambda x: x.mT.contiguous(), (SHAPE,)),
     "attention": Program(F.scaled_dot_product_attention, ((2, 5, 8),) * 3),
     "causal attention": Program(

@@ -95,6 +95,8 @@ def _scope(op: Op, half: bool = False) -> dict[str, Any]:
         "F64": np.dtype("float64"), "F16": np.dtype("float16"), "BFLOAT16": bfloat16,
         "Unasked": Unasked, "UNCOUNTED": UNCOUNTED, "is_floating": is_floating,
     }  # fmt: skip
+    if op.many:
+        return {**shared, "forwards": _forwards(op, half), "plan_of": plan_of}
     return {**shared, "forwards": _forwards(op, half), **_plans(op)} if is_fast(op) else shared
 
 

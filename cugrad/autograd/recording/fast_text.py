@@ -13,6 +13,7 @@ from typing import Any
 
 from ...ops.table import COMMON, ELEMENTWISE, FLOAT, Op
 from ..mode import INFERRING, PACKING, UNUSUAL
+from .list_text import HANG, WRAP, text_of_joined, text_of_pieces
 from .op_node import compiles_vjp
 from .templates import filled
 from .views import MULTIPLE, NORMAL
@@ -143,15 +144,6 @@ if {y} is None:
     raise TypeError
 """
 
-# Making the Tensor of an output.
-WRAP = """\
-{t} = new(Tensor)
-{t}._array = {y}
-{t}._grad = {t}._rare = {t}._node = {t}._counter = None
-{t}._requires_grad = False
-{attach}
-"""
-
 # Making the node: one block per set of inputs that need a gradient.
 RECORD = """\
 if _mode:
@@ -208,41 +200,6 @@ else:
     {others}
 """
 
-HANG = """\
-{t}._requires_grad = True
-{t}._node = {node}
-"""
-
-
-# A row of a list of tensors, by what a backend has kept. It saves none of them.
-JOINED = """\
-try:
-    if (_mode := state.fast) != {UNUSUAL}:
-        _arrays = [_x._array for _x in {x}]
-        _launch, _meta = launches[{key},]
-        _y = _launch({operands})
-        if _y is None:
-            raise TypeError
-        {wrap}
-        if _mode == {INFERRING}:
-            _t._counter = UNCOUNTED
-        elif _mode and True in [_x._requires_grad for _x in {x}]:
-            _node = OpNode()
-            _node.plan = formed1
-            _node.meta = _meta
-            _node.edges = tuple([
-                (_x._node or (_x if _x._rare is None else edge_of(_x)))
-                if _x._requires_grad else None for _x in {x}
-            ])
-            _node.rare = _node.versions = None
-            _node.saved = ()
-            _node.seq = next_seq()
-            {hang}
-        return _t
-except Exception:  # nothing is kept, or an operand is of another kind
-    pass
-"""
-
 
 def text_of(op: Op, public: bool = True, more: bool = False, half: bool = False,
             asks: bool = False, alone: bool = False, kept: Any = None) -> str:  # fmt: skip
@@ -265,17 +222,9 @@ def text_of(op: Op, public: bool = True, more: bool = False, half: bool = False,
     return filled(
         FUNCTION, signature=signature_of(op, names, more), renamed=renamed, general=general,
         fast=_fast_path(op, names, half, alone, kept) if is_fast(op)
-        else _joined(op, kept) if op.variadic and kept is not None else "",
+        else text_of_joined(op, kept) if op.variadic and kept is not None
+        else text_of_pieces(op, _params(op)) if op.many else "",
         more=filled(MORE, pairs=pairs) if more else "",
-    )  # fmt: skip
-
-
-def _joined(op: Op, kept: Any) -> str:
-    told = ["_arrays", *op.params]
-    return filled(
-        JOINED, x=op.inputs[0], key=kept.key(told), operands=", ".join(told), UNUSUAL=UNUSUAL,
-        INFERRING=INFERRING, wrap=filled(WRAP, y="_y", t="_t", attach=""),
-        hang=filled(HANG, t="_t", node="_node"),
     )  # fmt: skip
 
 

@@ -41,7 +41,7 @@ def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Te
     >>> [p.tolist() for p in torch.arange(5).split(2)]
     [[0, 1], [2, 3], [4]]
     """
-    if isinstance(split_size_or_sections, Sequence):
+    if type(split_size_or_sections) is not int and isinstance(split_size_or_sections, Sequence):
         return split_with_sizes(tensor, split_size_or_sections, dim)
     sizes, dim = _even_sizes(tensor, split_size_or_sections, dim)
     return recorded.split_with_sizes(tensor, sizes, dim, True)
