@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
+from ..errors import NoArray
 from ..runtime.kept import NOTHING
-from . import BY_ARRAY_TYPE
+from . import BY_ARRAY_TYPE, backend_of
 
-__all__ = ["Several", "are_away", "at_home", "by_device", "several", "there"]
+__all__ = [
+    "Several", "are_away", "at_home", "beside", "by_device", "calls_away", "several", "there",
+]  # fmt: skip
 
 
 class Several:
@@ -22,6 +25,7 @@ class Several:
 
 
 several = Several()
+NAMING = {"to", "cuda", "type", "backward"}  # and who calls hooks goes from device to device
 
 
 def _place_of(values: Iterable[Any]) -> tuple[Any, int] | None:
@@ -32,8 +36,12 @@ def _place_of(values: Iterable[Any]) -> tuple[Any, int] | None:
             if place is not None:
                 return place
             continue
-        array = getattr(value, "_array", value)
-        array = getattr(array, "values", array) if type(array) not in BY_ARRAY_TYPE else array
+        try:
+            array = getattr(value, "_array", value)
+        except NoArray:  # of a sparse tensor, which runs other ops instead
+            continue
+        while type(array) not in BY_ARRAY_TYPE and hasattr(array, "level"):
+            array = array.values  # of all examples of a vmap
         backend = BY_ARRAY_TYPE.get(type(array))
         index = None if backend is None else backend.device_index(array)
         if backend is not None and index is not None:
@@ -53,10 +61,23 @@ def are_away(values: Iterable[Any]) -> bool:
     return place is not None and place[0].current_device() != place[1]
 
 
+def calls_away(name: str, args: Iterable[Any], options: Mapping[str, Any]) -> bool:
+    """Whether a public function of tensors that are away is to run where they are.
+
+    Not where a device may be named: "cuda" is the current one.
+    """
+    return name not in NAMING and "device" not in options and are_away((*args, *options.values()))
+
+
 def there(function: Callable[..., Any], *args: Any) -> Any:
     """`function(*args)`, on the device of the first of them that is on one."""
     with at_home(*args):
         return function(*args)
+
+
+def beside(array: Any, values: Any) -> Any:
+    """Host values as an array on the device of another array."""
+    return there(lambda array: backend_of(array).asarray(values), array)
 
 
 def by_device(tensors: list[Any]) -> Iterator[list[Any]]:

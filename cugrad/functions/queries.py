@@ -9,6 +9,7 @@ import numpy as np
 from .. import dtypes
 from ..backends import backend_of
 from ..backends.batched.arrays import unify
+from ..backends.several import there
 from ..dtypes import dtype as Dtype
 from ..ops.dims import broadcast_shapes
 from ..ops.promotion import result_dtype
@@ -95,7 +96,7 @@ def allclose(
     >>> torch.allclose(torch.tensor([1.]), torch.tensor([1. + 1e-7]))
     True
     """
-    return bool(isclose(input, other, rtol, atol, equal_nan)._array.all())
+    return bool(there(lambda x: x.all(), isclose(input, other, rtol, atol, equal_nan)._array))
 
 
 def _demand_one_device(function: str, a: Tensor, b: Tensor) -> None:

@@ -113,6 +113,45 @@ def test_from_one_to_the_other_and_back() -> None:
             mixed()
 
 
+def mixed(x: Any, h: Any, i: Any) -> dict[str, Any]:
+    """Results that are computed besides by what is no row: casts, indices, numbers, draws."""
+    F, func = nn.functional, cugrad.func
+    y, wanted = x.clone(), x.clone().requires_grad_()
+    y[i, i] = 3.0
+    picked = cugrad.autograd.grad(wanted[:, i].sum(), wanted)[0]
+    cugrad.manual_seed(0)
+    return {
+        "sum of dtypes": x * h, "joined": cugrad.cat([x, h]), "chosen": cugrad.where(x > 3, x, h),
+        "divided": i / 2, "sine": i.sin(), "set": y, "picked": picked, "taken": x.take(-i - 1),
+        "bins": cugrad.histc(x), "counts": cugrad.bincount(i), "pairs": cugrad.combinations(i),
+        "filled": x.index_fill(0, i, 2.0), "scattered": x.scatter(1, i.expand(3, 2), 7.0),
+        "added": i.clone().index_add(0, i[:1] * 0, i[:1], alpha=3), "places": i.bool() & True,
+        "masked": x.masked_scatter(x > 3, h.float()), "pooled": F.adaptive_avg_pool2d(x[None], 2),
+        "larger": F.interpolate(x[None, None], scale_factor=1.5, mode="nearest"),
+        "maxima": F.adaptive_max_pool2d(x[None], 2),
+        "unpooled": F.max_unpool2d(*F.max_pool2d(x[None], 2, return_indices=True), 2),
+        "examples": func.vmap(F.gelu)(x), "slopes": func.vmap(func.hessian(F.silu))(x[0]),
+        "tangent": func.jvp(F.gelu, (x,), (x,))[1], "sparse": (-x.to_sparse()).to_dense(),
+        "layer": nn.Linear(3, 2, device=x.device, dtype=cugrad.float64).weight.detach(),
+        "close": x.new_tensor(cugrad.allclose(x, x)),
+    }  # fmt: skip
+
+
+@on_two
+def test_what_is_computed_besides_rows_lies_where_tensors_do() -> None:
+    found = []
+    for device in ("cuda:1", "cuda:0"):
+        x = cugrad.arange(12.0, device=device).reshape(3, 4)
+        found.append(mixed(x, x.half(), cugrad.tensor([0, 2], device=device)))
+    there, here = found
+    for name, value in there.items():
+        assert str(value.device) == "cuda:1", name
+        assert str(here[name].device) == "cuda:0" and value.tolist() == here[name].tolist(), name
+    x = cugrad.ones(2, device="cuda:1")
+    for moved in (x.to("cuda"), x.cuda()):
+        assert str(moved.device) == "cuda:0"  # the current one
+
+
 @on_two
 def test_what_leaves_comes_back_to_where_it_was() -> None:
     x = cugrad.arange(64.0, device="cuda:1").requires_grad_()

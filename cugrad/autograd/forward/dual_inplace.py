@@ -8,6 +8,7 @@ from typing import Any
 
 from ...backends import backend_of
 from ...backends.batched.arrays import levels_of
+from ...backends.several import there
 from ...ops.table import Op
 from ...tensor import Tensor, make
 from ..mode import Level, enable_grad, state
@@ -69,7 +70,7 @@ def copied(x: Tensor, edge: Any) -> Tensor:
     """A copy that takes the place of `x` in the graph, so that changes of `x` do not change it. It
     gets a version counter at once. Later it would get that of the result which its node saved.
     """
-    copy = make(x._array.copy(), x._requires_grad, edge)
+    copy = make(there(lambda a: a.copy(), x._array), x._requires_grad, edge)
     if copy._counter is None:
         copy._counter = [0]
     return copy

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...backends import backend_of
 from ...backends.batched import arrays as batched
+from ...backends.several import are_away, at_home, several
 from ...dtypes import is_differentiable
 from ...errors import NoArray
 from ...ops.table import TABLE, Op
@@ -24,6 +25,9 @@ __all__ = ["apply", "execute", "observed", "recorded"]
 
 def apply(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> Any:
     """Runs an op on Tensors (and Python scalars): its output, or a tuple of them."""
+    if several.devices and are_away(args):
+        with at_home(args):
+            return apply(op, args, params)
     try:
         if state.autocast is not None:
             args = state.autocast(op, args)

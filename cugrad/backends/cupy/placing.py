@@ -8,6 +8,8 @@ from typing import Any
 
 import cupy
 
+from ..batched.arrays import BatchedArray
+
 __all__ = ["PlacedNamespace", "placed"]
 
 # CuPy launches a kernel on the current device, wherever the arrays are. Where devices reach each
@@ -17,6 +19,8 @@ __all__ = ["PlacedNamespace", "placed"]
 def _device_of(values: Any) -> int | None:
     """The device of the first array among arguments; None, where there is none."""
     for value in values:
+        while type(value) is BatchedArray:
+            value = value.values
         if isinstance(value, cupy.ndarray):
             return value.device.id
         if type(value) in (list, tuple):

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ...backends.several import at_home, calls_away, several
 from ...runtime.dispatching import Unasked, newly_asked
 from ...tensor import Tensor
 
@@ -69,6 +70,9 @@ def saying(function: Callable[..., Any], module: str) -> Callable[..., Any]:
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:
+        if several.devices and calls_away(name, args, options):
+            with at_home(*args, *options.values()):
+                return call(*args, **options)
         try:
             return function(*args, **options)
         except MISTAKES as error:

@@ -11,6 +11,7 @@ from typing import Any
 from ...autograd.forward.dual import highest
 from ...autograd.mode import no_grad, state
 from ...backends import backend_of
+from ...backends.several import at_home, calls_away, several
 from ...dtypes import type_name
 from ...errors import NoArray
 from ...ops.table import TABLE
@@ -105,6 +106,9 @@ def _wrapped(
 ) -> Callable[..., Any]:
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if several.devices and calls_away(name, args, kwargs):
+            with at_home(*args, *kwargs.values()):
+                return call(*args, **kwargs)
         try:
             if kwargs and not kwargs.keys() <= names:
                 return _call(name, function, names, takes_out, args, kwargs)

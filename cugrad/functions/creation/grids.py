@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...autograd.recording.record import recorded
-from ...backends import backend_of, get
+from ...backends import get
+from ...backends.several import at_home, beside
 from ...device import default_device
 from ...device import device as Device
 from ...dtypes import as_dtype
@@ -104,11 +105,11 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     if r < 0:
         raise RuntimeError(f"Expect a non-negative number, but got {r} (combinations)")
     if r == 0:
-        return make(backend_of(array).xp.empty((0,), array.dtype))
+        return make(beside(array, np.empty((0,), array.dtype)))
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     picks = list(choose(range(array.size), r))
     index = np.asarray(picks, np.int64).reshape(len(picks), r)
-    return recorded.index(input, (backend_of(array).asarray(index),))
+    return recorded.index(input, (beside(array, index),))
 
 
 def _triangle(
@@ -172,8 +173,9 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
         steps.append(size)
         size *= n
     check_integers("unravel_index", array, size, 0, ValueError)
-    array = array.astype("int64")
-    coordinates = [make(array // step % n) for step, n in zip(reversed(steps), extents)]
+    with at_home(array):
+        array = array.astype("int64")
+        coordinates = [make(array // step % n) for step, n in zip(reversed(steps), extents)]
     return tuple(coordinates)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...backends.several import at_home
 from ...cuda.index_checks import are_indices_checked
 
 __all__ = ["check_index", "check_integers", "check_picks", "is_looked_at"]
@@ -21,7 +22,8 @@ def check_integers(
 ) -> None:
     """`error` for an index below `least`, or not below `size`."""
     if array.size and is_looked_at(array):
-        low, high = int(array.min()), int(array.max())
+        with at_home(array):
+            low, high = int(array.min()), int(array.max())
         if low < least or high >= size:
             raise error(
                 f"index {low if low < least else high} is out of bounds for dimension {dim} "

@@ -8,6 +8,7 @@ from ...autograd.autocast import autocasts
 from ...autograd.recording.inplace import apply_inplace
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
+from ...backends.several import are_away, at_home, several
 from ...dtypes import bool_, is_differentiable
 from ...ops import dims as D
 from ...ops.table import TABLE
@@ -59,8 +60,9 @@ def _source(function: str, input: Tensor, index: Tensor, src: Any, value: Any) -
     if src is None:
         raise TypeError(f"{function}() wants src, a Tensor, or value, a number")
     backend, array = backend_of(input._array), input._array
-    number = backend.xp.full((), src).astype(array.dtype)
-    return make(backend.xp.broadcast_to(number, index._array.shape))
+    with at_home(array):
+        number = backend.xp.full((), src).astype(array.dtype)
+        return make(backend.xp.broadcast_to(number, index._array.shape))
 
 
 def _along(
@@ -94,7 +96,8 @@ def _of_nothing(input: Tensor, src: Tensor) -> Tensor:
     tall, parts = _tall(input), _tall(src)
     if len(tall._array.shape) != len(parts._array.shape):
         return recorded.clone(input)
-    nowhere = make(backend_of(tall._array).xp.zeros((0,) * len(tall._array.shape), "int64"))
+    with at_home(tall._array):
+        nowhere = make(backend_of(tall._array).xp.zeros((0,) * len(tall._array.shape), "int64"))
     return _restored(recorded.scatter_add(tall, nowhere, parts, 0), input)
 
 
@@ -248,7 +251,8 @@ def index_add(
     tall, dim, index, source = _slices("index_add", input, dim, index, source, outside)
     kind = tall._array.dtype
     if alpha != 1 and kind.kind in "biu":
-        factor = backend_of(tall._array).xp.full((), alpha).astype(kind)
+        with at_home(tall._array):
+            factor = backend_of(tall._array).xp.full((), alpha).astype(kind)
         source, alpha = recorded.mul(source, make(factor)), 1
     return _restored(recorded.index_add(tall, index, source, dim, alpha), input)
 
@@ -316,7 +320,8 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
         if value._array.dtype != array.dtype:
             value = recorded.to_dtype(value, array.dtype)
     else:
-        value = make(backend_of(array).xp.full((), value).astype(array.dtype))
+        with at_home(array):
+            value = make(backend_of(array).xp.full((), value).astype(array.dtype))
     once = _once(index._array, size)
     tall = input if array.ndim else recorded.unsqueeze(input, 0)
     out = picked(recorded.index_put, (tall, value), (*(FULL,) * dim, once))
@@ -325,9 +330,9 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
 
 def _once(index: Any, size: int) -> Any:
     """A mask of the places that an index names: a place named twice is filled, and counts, once."""
-    xp = backend_of(index).xp
-    mask = xp.zeros(size, bool)
-    mask[index] = True
+    with at_home(index):
+        mask = backend_of(index).xp.zeros(size, bool)
+        mask[index] = True
     return mask
 
 
@@ -453,6 +458,9 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     if where.dtype.kind != "b":
         raise RuntimeError(f"masked_scatter_ only supports boolean masks, but got {mask.dtype}")
     shape = D.broadcast_shapes(array.shape, where.shape)
+    if several.devices and are_away([where]):
+        with at_home(where):
+            return masked_scatter(input, mask, source)
     xp = backend_of(where).xp
     where = where if where.shape == shape else xp.broadcast_to(where, shape)
     order = xp.cumsum(where.reshape(-1)).astype("int64")

@@ -11,6 +11,7 @@ import numpy as np
 from ...autograd.mode import state
 from ...backends import backend_of
 from ...backends.batched.arrays import BatchedArray
+from ...backends.several import at_home, beside, there
 from ...tensor import Tensor
 from .bounds import check_picks
 
@@ -33,8 +34,7 @@ def parse(array: Any, index: Any, only_advanced: bool = False) -> tuple[Index | 
         items = [FULL if i is None else i for i in items]
     items = [_item(array, i) for i in items]
     if only_advanced:  # an index without dims is an array, too
-        to_array = backend_of(array).asarray
-        items = [to_array(np.asarray(i)) if i.__class__ is int else i for i in items]
+        items = [beside(array, np.asarray(i)) if i.__class__ is int else i for i in items]
     items = _without_dots(items, array.ndim)
     basic: list[Any] = []
     advanced: list[Any] = []
@@ -84,7 +84,8 @@ def picked(row: Callable[..., Any], tensors: tuple[Tensor, ...], indices: Index,
     """
     check_picks(tensors[0]._array.shape, indices)
     if state.grad_enabled and any(t._requires_grad for t in tensors):
-        indices = tuple([i.copy() if hasattr(i, "dtype") else i for i in indices])
+        with at_home(indices):
+            indices = tuple([i.copy() if hasattr(i, "dtype") else i for i in indices])
     try:
         return row(*tensors, indices, *rest)
     except IndexError as error:
@@ -115,7 +116,7 @@ def _item(array: Any, item: Any) -> Any:
     if not index.ndim and index.dtype.kind in "iu" and type(index) is not BatchedArray:
         return int(index)
     if index.dtype.name == "uint8":
-        index = index.astype(bool)
+        index = there(lambda x: x.astype(bool), index)
     if index.dtype.kind not in "bi":
         raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
     backend = backend_of(array)
@@ -125,7 +126,7 @@ def _item(array: Any, item: Any) -> Any:
                 "indices should be either on cpu or on the same device as the indexed tensor "
                 "(cpu); move them with index.cpu()"
             )
-        index = backend.asarray(index)
+        index = beside(array, index)
     return index
 
 

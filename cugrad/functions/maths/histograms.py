@@ -6,6 +6,7 @@ from typing import Any
 
 from ...autograd.recording.record import recorded
 from ...backends.batched.arrays import levels_of
+from ...backends.several import there
 from ...dtypes import is_floating
 from ...ops.reductions.statistics import range_of
 from ...tensor import Tensor
@@ -36,7 +37,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
             "bincount only supports 1-d non-negative integral inputs: got shape "
             f"{tuple(array.shape)}"
         )
-    if array.dtype.kind == "i" and array.size and array.min() < 0:
+    if array.dtype.kind == "i" and array.size and there(lambda x: x.min() < 0, array):
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
     if weights is not None:
         if array_of(weights, "bincount", "weights", 2).shape != array.shape:

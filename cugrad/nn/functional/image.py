@@ -12,7 +12,7 @@ import numpy as np
 
 from ...autograd.autocast import autocasts
 from ...autograd.recording.record import recorded
-from ...backends import backend_of
+from ...backends.several import beside
 from ...backends.windows import Ints, numbers
 from ...dtypes import float32, uint8
 from ...functions.calls.arguments import fresh, of_reals
@@ -207,7 +207,7 @@ def _pick(input: Tensor, sizes: tuple[int, ...], scales: Any, exact: bool) -> Te
         if out == size * repeats and (reads == np.arange(out) // repeats).all():
             x = x.repeat_interleave(repeats, 2 + i)
         else:
-            x = x.index_select(2 + i, make(backend_of(x._array).asarray(reads)))
+            x = x.index_select(2 + i, make(beside(x._array, reads)))
     return x.clone() if x is input else x
 
 

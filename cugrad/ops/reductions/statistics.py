@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import isfinite, prod
 from typing import Any
 
+from ...backends.several import at_home
 from ..precision import wide
 from ..table import COSTLY, row
 
@@ -22,7 +23,8 @@ row("bincount", "self weights?", _bincount, doc="how often 0, 1, 2, ... occur, o
 def range_of(function: str, array: Any, low: float, high: float) -> tuple[float, float]:
     """The range of a histogram: that of the elements where both ends are equal."""
     if low == high and array.size:
-        low, high = float(array.min()), float(array.max())
+        with at_home(array):
+            low, high = float(array.min()), float(array.max())
     if low == high:
         margin = 1.0 if function == "histc" else 0.5
         low, high = low - margin, high + margin

@@ -11,7 +11,7 @@ import numpy as np
 
 from ....autograd.autocast import autocasts
 from ....autograd.recording.record import recorded
-from ....backends import backend_of
+from ....backends.several import at_home, beside
 from ....backends.windows import Ints, numbers
 from ....dtypes import float32, int64
 from ....functions.calls.arguments import as_own, refuse_complex
@@ -38,7 +38,7 @@ def along(input: Tensor, dim: int, weights: Any) -> Tensor:
     """
     shape = tuple(input.shape)
     dim %= len(shape)
-    matrix = make(backend_of(input._array).asarray(weights.astype(input._array.dtype)))
+    matrix = make(beside(input._array, weights.astype(input._array.dtype)))
     if dim == len(shape) - 1:
         result = recorded.matmul(input.reshape(prod(shape[:-1]), shape[-1]), recorded.mT(matrix))
     else:
@@ -121,7 +121,8 @@ def _pick_maxima(input: Tensor, places: Tensor, n: int) -> tuple[Tensor, Tensor]
     values = flat.gather(-1, places.flatten(len(lead))).reshape(places.shape)
     at = values.argmax(-1, keepdim=True)
     indices = as_own(places.gather(-1, at).squeeze(-1), ())
-    small = make(indices._array.astype(smallest_index(flat.shape[-1])))  # what backward keeps
+    with at_home(flat):
+        small = make(indices._array.astype(smallest_index(flat.shape[-1])))  # what backward keeps
     return recorded.max_pool_gather(input, small, n), indices
 
 
@@ -199,11 +200,11 @@ def _fractional_max_pool(
         drawn = samples[..., n - 1 - i if n == 2 else i].reshape(*lead, *(1,) * (2 * n))
         shape, window = [1] * (2 * n), [1] * (2 * n)
         shape[i], window[n + i] = out, k
-        starts = make(backend_of(input._array).asarray(np.arange(out, dtype="f4").reshape(shape)))
+        starts = make(beside(input._array, np.arange(out, dtype="f4").reshape(shape)))
         alpha = (size - k) / (out - 1) if out > 1 else 0.0
         begin = ((starts + drawn) * alpha).to(int64) - (drawn * alpha).to(int64)
         begin = recorded.where(starts == out - 1, begin * 0 + (size - k), begin)
-        inner = make(backend_of(input._array).asarray(np.arange(k).reshape(window)))
+        inner = make(beside(input._array, np.arange(k).reshape(window)))
         total = (begin + inner) * prod(extents[i + 1 :]) + total
     places = total.reshape(*lead, *outputs, prod(kernel))
     result, indices = _pick_maxima(input, places, n)
