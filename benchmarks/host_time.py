@@ -108,6 +108,8 @@ STATEMENTS: dict[str, tuple[Any, ...]] = {
         "grad(r, x, g, True)", "float32", ((8, 8),), GOAL,
         "r = F.embedding(torch.zeros(8, dtype=torch.int64, device=x.device), x)",
     ),
+    "by_index": ("x[t]", "float32", ((8, 8),), None,
+                 "t = torch.zeros(8, dtype=torch.int64, device=x.device)"),
     "split": ("x.split(4, 1)", "float32", ((8, 8),), None),
     "contiguous": ("x.t().contiguous()", "float32", ((8, 8),), GOAL),
     "attention": (ATTENTION, "float32", HEADS, None),

@@ -49,7 +49,7 @@ def layer(x: Any) -> list[Any]:
     return [norm(x), norm(x * 2), norm.running_mean, norm.running_var, norm.num_batches_tracked]
 
 
-SHAPE = (4, 6)
+SHAPE, INDEX = (4, 6), cugrad.tensor([2, 0, 2], device="cpu")
 PROGRAMS = {
     "conv2d": Program(
         lambda *x: F.conv2d(*x, padding=1), ((2, 3, 5, 6), (4, 3, 3, 3), (4,))
@@ -68,6 +68,12 @@ PROGRAMS = {
     "cat of one tensor": Program(lambda x: cugrad.cat([x]), (SHAPE,)),
     "cat of one tensor twice": Program(lambda x, y: cugrad.cat([x, y, x]), (SHAPE, SHAPE)),
     "stack": Program(lambda *x: cugrad.stack(x, 1), (SHAPE, SHAPE)),
+    "by an index": Program(
+        lambda x: [x[i.to(x.device)] for i in (INDEX, INDEX.flip(0), INDEX.int())], (SHAPE,)
+    ),
+    "by an index of columns": Program(
+        lambda x: [x[:, i.to(x.device)] for i in (INDEX, INDEX.reshape(1, 3), INDEX)], (SHAPE,)
+    ),
     "split": Program(lambda x: x.split(4, 1), (SHAPE,)),
     "split in one": Program(lambda x: x.split(6, 1), (SHAPE,)),
     "unbind": Program(lambda x: [y * 2 for y in x.unbind(1)], (SHAPE,)),

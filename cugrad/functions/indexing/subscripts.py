@@ -12,6 +12,7 @@ from ...autograd.mode import state
 from ...backends import backend_of
 from ...backends.batched.arrays import BatchedArray
 from ...backends.several import at_home, beside, there
+from ...ops.table import raw
 from ...tensor import Tensor
 from .bounds import check_picks
 
@@ -85,7 +86,7 @@ def picked(row: Callable[..., Any], tensors: tuple[Tensor, ...], indices: Index,
     check_picks(tensors[0]._array.shape, indices)
     if state.grad_enabled and any(t._requires_grad for t in tensors):
         with at_home(indices):
-            indices = tuple([i.copy() if hasattr(i, "dtype") else i for i in indices])
+            indices = tuple([raw.clone(i, "C") if hasattr(i, "dtype") else i for i in indices])
     try:
         return row(*tensors, indices, *rest)
     except IndexError as error:
@@ -115,7 +116,7 @@ def _item(array: Any, item: Any) -> Any:
         raise _not_an_index(item)
     if not index.ndim and index.dtype.kind in "iu" and type(index) is not BatchedArray:
         return int(index)
-    if index.dtype.name == "uint8":
+    if index.dtype.char == "B":
         index = there(lambda x: x.astype(bool), index)
     if index.dtype.kind not in "bi":
         raise IndexError("tensors used as indices must be long, int, byte or bool tensors")

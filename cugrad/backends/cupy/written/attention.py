@@ -18,10 +18,9 @@ import cupy
 from ...wanted import wanted
 from ..kernels import attention as plain
 from ..kernels import tensor_cores, tensor_gradients
-from ..launches.rows import form_of_array, of_array_or_none, straight
 from .launch import BLOCK, FLOATS, LIMIT, accumulator, blocks, dense, kernel, name_of
 from .placed.neighbours import gradients_for
-from .plans import noted_run
+from .plans import kept
 
 __all__ = ["attention", "attention_backward"]
 
@@ -263,27 +262,14 @@ def _attention_backward(
     return dq, dk, dv
 
 
-def _kept(function: Any, arrays: Sequence[str], *more: str) -> Any:
-    """A function of arrays and of settings `how`: its launches are kept by the form of all of them,
-    and by `more`.
-    """
-    names = [*arrays, "how"]
-    parts = [(of_array_or_none if x in ("mask", "bits") else form_of_array)(x) for x in arrays]
-    key = ", ".join(["wanted.number", *parts, "how", *more])
-
-    def begin(*args: Any) -> Any:
-        operands = {name: x for name, x in zip(names, args) if type(x) is ndarray}
-        return *noted_run(lambda: function(*args), names, operands), None
-
-    return straight(names, lambda _: key, function, begin)
-
-
-OPERANDS = ("query", "key", "value", "mask", "bits")
+OPERANDS, ABSENT = ("query", "key", "value", "mask", "bits"), ("mask", "bits")
 # The bytes from queries to keys, if it is as far to values, and 0 if they are no piece of memory
 # together: see `gradients_for`.
 STEP = (
     "step if 0 < (step := key.data.ptr - query.data.ptr) <= query.nbytes "
     "and value.data.ptr - key.data.ptr == step else 0"
 )
-attention = _kept(_attention, OPERANDS)
-attention_backward = _kept(_attention_backward, ["g", *OPERANDS, "result", "logs"], STEP)
+attention = kept(_attention, OPERANDS, ["how"], ABSENT)
+attention_backward = kept(
+    _attention_backward, ["g", *OPERANDS, "result", "logs"], ["how"], ABSENT, STEP
+)

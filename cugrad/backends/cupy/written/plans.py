@@ -15,17 +15,39 @@ import numpy as np
 
 from ...moments import waiting
 from ..arrays import form_of
+from ..launches.rows import form_of_array, of_array_or_none, straight
 from ..launches.starting import NewArrays, NotedCall, noted
 from ..launches.straight import LibraryCall, Start, launches_of
 from .launch import tickets_of_stream
 
-__all__ = ["noted_run"]
+__all__ = ["kept", "noted_run"]
 
 Array = Any  # cupy.ndarray
 Function = Callable[..., Any]
 ndarray = cupy.ndarray
 COUNTERS = np.dtype(np.uint32).num  # of arrays that count the blocks of a stream, and of no others
 ALIGNMENT = 16  # bytes, of which kernels read as many at once
+
+
+def kept(
+    function: Function,
+    arrays: Sequence[str],
+    values: Sequence[str],
+    absent: Sequence[str] = (),
+    *more: str,
+) -> Any:
+    """A function of arrays, of which those named in `absent` may be None, and of values: launches
+    are kept by the form of all of them, and by more. `general` is the function itself.
+    """
+    names = [*arrays, *values]
+    parts = [(of_array_or_none if x in absent else form_of_array)(x) for x in arrays]
+    key = ", ".join(["wanted.number", *parts, *values, *more])
+
+    def begin(*args: Any) -> Any:
+        operands = {name: x for name, x in zip(arrays, args) if type(x) is ndarray}
+        return *noted_run(lambda: function(*args), names, operands), None
+
+    return straight(names, lambda _: key, function, begin)
 
 
 def noted_run(

@@ -11,6 +11,7 @@ import cupy
 from ...fused.copies import dense_copy
 from ...kernels.copies import JOINED, KERNELS
 from ..launch import BLOCK, LIMIT, blocks, dense, int32, int64, kernel, name_of
+from ..plans import kept
 from ..registry import NodeCall, backward, forward
 
 __all__ = ["INDICES", "MOST_Y", "named_by_one", "team_for"]
@@ -118,6 +119,9 @@ def _taken(x: Array, index: Array, dim: int) -> Array | None:
     return result
 
 
+_taken_as_before = kept(_taken, ("x", "index"), ("dim",))
+
+
 @forward("index_select", keeps=True)
 def index_select(self: Array, index: Array, dim: int) -> Array | None:
     """In one kernel, of elements of any dtype."""
@@ -148,7 +152,7 @@ def named_by_one(indices: Any) -> tuple[int, Array] | None:
 def index(self: Array, indices: Any) -> Array | None:
     """In one kernel, of what one array of indices names."""
     named = named_by_one(indices)
-    return None if named is None else _taken(self, named[1], named[0])
+    return None if named is None else _taken_as_before(self, named[1], named[0])
 
 
 # Joined -------------------------------------------------------------------------------------------

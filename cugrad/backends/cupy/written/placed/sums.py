@@ -25,6 +25,7 @@ from ..launch import (
     pack_of,
 )
 from ..ordering import MOST, places_for
+from ..plans import kept
 from ..registry import NodeCall, backward, forward
 from .copies import INDICES, MOST_Y, named_by_one, team_for
 
@@ -306,4 +307,10 @@ def index_add(
 def index_backward(grad: Array, shape: tuple[int, ...], indices: Any) -> Array | None:
     """That of an array of indices along one dim, with all of the dims beside it."""
     named = named_by_one(indices)
-    return None if named is None else _with_rows(None, grad, named[1], tuple(shape), named[0])
+    return None if named is None else _gathered(grad, named[1], tuple(shape), named[0])
+
+
+_gathered = kept(
+    lambda grad, index, shape, dim: _with_rows(None, grad, index, shape, dim),
+    ("grad", "index"), ("shape", "dim"),
+)  # fmt: skip
