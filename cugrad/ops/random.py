@@ -228,9 +228,10 @@ def exponential(
     source: Source | None, shape: Shape, dtype: Dtype, device: Device, rate: float = 1.0
 ) -> Array:
     """Exponential with mean 1 / rate."""
-    x = uniform(source, shape, dtype, device)
-    xp = backends.backend_of(x).xp  # batched, inside vmap
-    return xp.log1p(-x) * (-1.0 / rate)
+    with backends.get(device.type).use_device(device.index):
+        x = uniform(source, shape, dtype, device)
+        xp = backends.backend_of(x).xp  # batched, inside vmap
+        return xp.log1p(-x) * (-1.0 / rate)
 
 
 def integers(
@@ -252,7 +253,8 @@ def permutation(source: Source | None, n: int, dtype: Dtype, device: Device) -> 
 def bernoulli(source: Source | None, p: float | Array, shape: Shape, device: Device) -> Array:
     """Booleans that are True with probability `p`, a number or an array of them."""
     wide = getattr(p, "dtype", None) == np.float64
-    return uniform(source, shape, np.dtype(np.float64 if wide else np.float32), device) < p
+    with backends.get(device.type).use_device(device.index):
+        return uniform(source, shape, np.dtype(np.float64 if wide else np.float32), device) < p
 
 
 def bernoulli_bits(source: Source | None, p: float, shape: Shape, device: Device) -> Array:

@@ -133,6 +133,7 @@ def mixed(x: Any, h: Any, i: Any) -> dict[str, Any]:
         "examples": func.vmap(F.gelu)(x), "slopes": func.vmap(func.hessian(F.silu))(x[0]),
         "tangent": func.jvp(F.gelu, (x,), (x,))[1], "sparse": (-x.to_sparse()).to_dense(),
         "layer": nn.Linear(3, 2, device=x.device, dtype=cugrad.float64).weight.detach(),
+        "drawn": F.gumbel_softmax(x, hard=True), "coins": cugrad.bernoulli(x / 12),
         "close": x.new_tensor(cugrad.allclose(x, x)),
     }  # fmt: skip
 

@@ -188,12 +188,12 @@ def keep_result(tensor: Tensor, output_nr: int) -> Any:
 
 def versions_of(saved: tuple[Any, ...]) -> tuple[int, ...] | None:
     """The versions of the saved inputs, None when all are 0; RuntimeError if one has none."""
-    counters = [entry._counter if isinstance(entry, Tensor) else None for entry in saved]
-    if not any(counters):
-        return None
-    if any(counter is UNCOUNTED for counter in counters):
-        raise RuntimeError(INFERENCE_TEXT)
-    versions = [0 if counter is None else counter[0] for counter in counters]
+    versions = []
+    for entry in saved:
+        counter = entry._counter if isinstance(entry, Tensor) else None
+        if counter is UNCOUNTED:
+            raise RuntimeError(INFERENCE_TEXT)
+        versions.append(0 if counter is None else counter[0])
     return tuple(versions) if any(versions) else None
 
 

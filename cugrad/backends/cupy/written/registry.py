@@ -78,10 +78,10 @@ class NodeCall:
     __slots__ = ("op", "mask", "g", "params", "shapes", "_saved")
 
     def __init__(
-        self, op: Any, mask: int, g: Array, saved: dict[str, Any], shapes: Any, params: Any
+        self, op: Any, mask: int, g: Array, saved: Sequence[Any], shapes: Any, params: Any
     ) -> None:
         self.op, self.mask, self.g, self.params = op, mask, g, params
-        self._saved, self.shapes = saved, shapes
+        self._saved, self.shapes = dict(zip(op.saves(mask), saved)), shapes
 
     def __getitem__(self, name: str) -> Any:
         return self._saved.get(name)
@@ -195,7 +195,6 @@ def backward_of(op: Any, mask: int, raw: Any) -> Function | None:
     function = BACKWARDS.get(op.name)
     if function is None:
         return None
-    saves = op.saves(mask)
 
     def run(g: Any, saved: Sequence[Any], meta: Any) -> Any:
         if not wanted.fused or meta is None or not _on_device((g, *saved)):
@@ -203,8 +202,7 @@ def backward_of(op: Any, mask: int, raw: Any) -> Function | None:
         shapes, params, dtypes, compute, conjugates = meta
         if conjugates or compute is not None:
             return None
-        named = dict(zip(saves, saved))
-        grads = function(NodeCall(op, mask, g, named, shapes, {**op.defaults, **params}))
+        grads = function(NodeCall(op, mask, g, saved, shapes, {**op.defaults, **params}))
         return None if grads is None else raw.fitted(grads, shapes, dtypes)
 
     def begin(g: Any, saved: Sequence[Any], meta: Any) -> Any:
