@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Looks for what is wrong in combinations: draws random programs and compares them with PyTorch and with
-# themselves in contexts that must not change them, then changes files of every format that is read.
+# themselves in contexts that must not change them, and as on CUDA where CuPy is installed (with
+# CUGRAD_FUSED=1 in the environment its kernels are compiled and run on the CPU, too); then changes files of
+# every format that is read.
 #
 #   bash ci/fuzz.sh            for a minute
 #   bash ci/fuzz.sh 3600       for an hour; each difference is printed as a short script
@@ -21,7 +23,11 @@ if [ "$seconds" = interrupts ]; then
 fi
 status=0
 echo "== programs, from seed $seed"
-"$python" -m tests.support.programs --seed "$seed" --seconds "$((seconds * 9 / 10))" || status=1
+"$python" -m tests.support.programs --seed "$seed" --seconds "$((seconds * 6 / 10))" || status=1
+if "$python" -c 'import cupy' 2>/dev/null; then
+  echo "== programs on the CuPy that NumPy plays"
+  "$python" -m tests.support.programs --seed "$seed" --seconds "$((seconds * 3 / 10))" --device cuda || status=1
+fi
 echo "== files"
 "$python" -m tests.support.mutations --seed "$seed" --seconds "$((seconds / 10))" || status=1
 exit $status

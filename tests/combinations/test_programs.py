@@ -31,6 +31,7 @@ PAGE = ROOT / "docs" / "torch-compatibility.md"
 ACCEPTED = ROOT / "tests" / "support" / "programs" / "accepted_differences.txt"
 DRAWN = 40  # programs: a number and not a time, for a verdict that is the same on any machine
 AGREED = 46000000, 40  # the first of these seeds, and how many
+AGREED_ON_CUDA = 9000, 4
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
@@ -48,8 +49,8 @@ def test_what_was_once_found(path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert difference is None, f"{variant.contexts}: {difference}"
 
 
-def run_of(seed: int, count: int) -> subprocess.CompletedProcess[str]:
-    words = ["-m", "tests.support.programs", "--seed", str(seed), "--count", str(count)]
+def run_of(seed: int, count: int, *more: str) -> subprocess.CompletedProcess[str]:
+    words = ["-m", "tests.support.programs", "--seed", str(seed), "--count", str(count), *more]
     return subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True)
 
 
@@ -59,6 +60,13 @@ def test_programs_that_agreed() -> None:
     Who changes what is drawn moves to another stretch.
     """
     ran = run_of(*AGREED)
+    assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr[-3000:]}"
+
+
+def test_programs_that_agreed_on_cuda() -> None:
+    """A few, on both devices of the CuPy that NumPy plays, where launches are kept."""
+    pytest.importorskip("cupy", reason="CuPy is not installed")
+    ran = run_of(*AGREED_ON_CUDA, "--device", "cuda", "--contexts", "1")
     assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr[-3000:]}"
 
 

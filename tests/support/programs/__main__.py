@@ -1,29 +1,33 @@
 """Draws and runs programs in processes of their own, for a library may end one by a signal.
 
 `python -m tests.support.programs --count 1000` runs so many, `--seconds 3600` for so long; `--seed`
-begins with one, and `--seed 7 --show` prints the program of one.
+begins with one, and `--seed 7 --show` prints the program of one. With `--device cuda` they run on
+the CuPy that NumPy plays, again and again with operands that lie otherwise.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import subprocess
 import sys
 import time
 from collections import Counter
 
-CHUNK = 200  # programs in one process
+CHUNK = {"simulated": 200, "cuda": 20}  # programs in one process
 
 
-def supervise(seed: int, count: int, seconds: float, contexts: int) -> int:
+def supervise(options: argparse.Namespace) -> int:
     """Runs chunks in processes of their own until so many programs have run, or so long."""
+    seed, count, seconds = options.seed, options.count, options.seconds
     began, counts, done = time.monotonic(), Counter[str](), 0
     while done < count and (not seconds or time.monotonic() - began < seconds):
-        size = min(CHUNK, count - done)
+        size = min(CHUNK[options.device], count - done)
         command = [sys.executable, "-m", __package__, "--chunk", "--seed", str(seed + done)]
-        command += ["--count", str(size), "--contexts", str(contexts)]
+        command += ["--count", str(size), "--contexts", str(options.contexts)]
+        command += ["--device", options.device]
         ran = subprocess.run(command, capture_output=True, text=True)
         text, _, found = ran.stdout.rpartition("counts ")
         print(text if found else ran.stdout, end="", flush=True)
@@ -44,6 +48,19 @@ def supervise(seed: int, count: int, seconds: float, contexts: int) -> int:
     return 1 if counts["differences"] else 0
 
 
+def play_cuda() -> None:
+    """Puts the CuPy that NumPy plays in the place of CuPy, with two devices: programs run on both,
+    and the first is the current one.
+    """
+    os.environ["CUGRAD_DEVICE"] = "cpu"  # where no other is named
+    os.environ["CUGRAD_CUDNN"] = "0"  # which looks for a driver
+    os.environ.setdefault("CUGRAD_FAKE_DEVICES", "2")
+    os.environ.setdefault("CUGRAD_FUSED", "0")  # with 1 each kernel is compiled: a second or two
+    from tests.support import fake_cuda
+
+    fake_cuda.install()
+
+
 def said(counts: Counter[str]) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
@@ -54,11 +71,14 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**9))
     parser.add_argument("--contexts", type=int, default=2, help="in how many each program is run")
+    parser.add_argument("--device", choices=[*CHUNK], default="simulated", help="beside the host")
     parser.add_argument("--show", action="store_true", help="print the program of a seed")
     parser.add_argument("--chunk", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if not (options.show or options.chunk):  # this process only starts others, and loads no library
-        return supervise(options.seed, options.count, options.seconds, options.contexts)
+        return supervise(options)
+    if options.device == "cuda":
+        play_cuda()
     from .campaign import chunk, draw
 
     if options.show:

@@ -10,19 +10,26 @@ import resource
 import sys
 import traceback
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import takewhile
 
 import torch
 
 import cugrad
+from cugrad.backends.wanted import wanted
 from cugrad.memory.budgeting.planning import search
+from tests.support import fake_cuda
 
 from .contexts import (
     CONTEXTS,
     COPYING,
+    DEVICES,
     MOVING,
     MOVING_ON_HOST,
+    ON_CUDA,
     PLACES,
     ROUNDING,
     aftermath,
@@ -35,6 +42,8 @@ from .judging import beside_torch, unshifted
 from .running import Difference, Hang, Seen, differences, run
 from .shrinking import shrunk
 from .text import Program, Statement
+
+TOGETHER = 20  # programs, between collections of garbage
 
 
 def draw(seed: int) -> Program:
@@ -65,6 +74,18 @@ def suitable(program: Program) -> tuple[list[str], list[str]]:
     return contexts, places
 
 
+def on_cuda(program: Program, number: int) -> list[Program]:
+    """The program there, again and again, with operands that lie otherwise, then in contexts."""
+    if re.search("to_numpy|DataParallel|autocast", program.source()):
+        return []  # it is of the host
+    if program.seed % 2:
+        program = program.changed(lambda x: x.replace("float64", "float32").replace("x128", "x64"))
+    laid = [program, *[program.laid_out(f"formed({start})") for start in range(2)]]
+    places = [DEVICES[number % len(DEVICES)] for number in range(len(laid))]
+    there = [replace(x, contexts=(place,)) for x, place in zip(laid, places, strict=True)]
+    return there + contexts_of(laid[-1], number)
+
+
 def contexts_of(program: Program, number: int) -> list[Program]:
     """The program in some contexts, and around some of its statements."""
     r = random.Random(f"{program.seed} {number}")
@@ -78,8 +99,9 @@ def contexts_of(program: Program, number: int) -> list[Program]:
             names[0] = r.choice(list(STATES))
         if sum(name.startswith("budget") for name in names) > 1 or {*names} <= STATES.keys():
             del names[1:]
-        if r.random() < 0.4 or away(names):
-            names.insert(0, r.choice(places[1:] if away(names) else places))
+        there = away(names) or ON_CUDA is not None
+        if there or r.random() < 0.4:
+            names.insert(0, r.choice(places[1:] if there else places))
         size = len(program.statements)
         low, high = r.choice([(0, -1), (0, -1), (r.randrange(size), -1), (0, r.randint(1, size))])
         if "mutation" in names:  # whose graphs may not be used outside
@@ -121,7 +143,7 @@ def in_contexts(program: Program, plain: Seen | None = None) -> Difference | Non
     names = program.contexts
     if plain is None:
         plain = run(cugrad, program.plain().source(probed=True))
-    here = tuple(name for name in names if name.startswith("simulated"))
+    here = tuple(name for name in names if name in DEVICES)
     refused = "" if plain.failure is None else plain.failure.word
     differing = plain.failure is not None and plain.failure.text.startswith("CheckpointError")
     if COPYING & set(names) and differing:
@@ -154,6 +176,8 @@ def in_contexts(program: Program, plain: Seen | None = None) -> Difference | Non
         got.aliases = plain.aliases
     if got.failure is not None and "that FusedCallBackward saved" in got.failure.text:
         return None  # it keeps its arguments, which the program has changed
+    if got.failure is not None and "compute it on the CPU" in got.failure.text:
+        return None  # CuPy has no such function
     if got.failure is not None and got.failure.text.startswith("BudgetError"):
         return None  # no plan fits: that is said where the first step ends
     return next(differences(plain, got, bits), None)
@@ -197,11 +221,13 @@ class Campaign:
         except Hang as hang:
             self.report(program, Difference("hang", "", str(hang)))
             return
-        for variant in contexts_of(program, self.contexts):
+        for variant in (contexts_of if ON_CUDA is None else on_cuda)(program, self.contexts):
             self.counts["runs in contexts"] += 1
-            difference = recheck(variant, mine)
+            same = variant.statements == program.statements
+            difference = recheck(variant, mine if same else None)
             if difference is not None:
                 self.report(variant, difference)
+                break
 
     def report(self, program: Program, difference: Difference) -> None:
         self.counts["differences"] += 1
@@ -219,6 +245,17 @@ def recheck(program: Program, plain: Seen | None = None) -> Difference | None:
         return Difference("hang", "", str(hang))
 
 
+def compile_kernels(seeds: Sequence[int], contexts: int) -> None:
+    """Those that programs will start on CUDA: in one run of the compiler, not each in its own."""
+    with fake_cuda.compiled_together():
+        for program in map(draw, seeds):
+            print(f"@ {program.seed} PyTorch draws", file=sys.stderr, flush=True)
+            for variant in on_cuda(program, contexts):
+                source, names = variant.source(), variant.contexts
+                with suppress(Exception):
+                    run(cugrad, source, context=entered(names), around=partial(placed, names))
+
+
 def chunk(seed: int, count: int, contexts: int) -> int:
     """Draws and runs so many programs in this process, and prints what came of them."""
     torch.set_num_threads(1)
@@ -227,14 +264,17 @@ def chunk(seed: int, count: int, contexts: int) -> int:
     search.WORK //= 100  # any plan of a budget will do
     campaign = Campaign(contexts)
     gc.disable()
-    for number in range(count):
-        try:
-            campaign.one(seed + number)
-        except Exception:
-            print(f"# seed {seed + number}: the generator failed\n{traceback.format_exc()}")
-            campaign.counts["differences"] += 1
-        if number % 20 == 10:
-            gc.collect()
-            gc.freeze()  # what is there for good need not be looked at each time
+    for first in range(seed, seed + count, TOGETHER):
+        seeds = range(first, min(first + TOGETHER, seed + count))
+        if wanted.fused and ON_CUDA is not None:
+            compile_kernels(seeds, contexts)
+        for number in seeds:
+            try:
+                campaign.one(number)
+            except Exception:
+                print(f"# seed {number}: the generator failed\n{traceback.format_exc()}")
+                campaign.counts["differences"] += 1
+        gc.collect()
+        gc.freeze()  # what is there for good need not be looked at each time
     print("counts", json.dumps(campaign.counts), flush=True)
     return 0

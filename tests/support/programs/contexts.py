@@ -18,6 +18,7 @@ from cugrad.autograd import profiler
 from cugrad.autograd.graph import saved_tensors_hooks
 from cugrad.autograd.recording.views import is_part_of_leaf
 from cugrad.backends import simulated
+from tests.support import fake_cuda
 
 from .elsewhere import STATES, states
 from .fused_on_host import fused_on_host
@@ -72,6 +73,9 @@ def passing() -> Any:
     return Passing
 
 
+# The CuPy made of NumPy, where this process has it: it is the device of programs then.
+ON_CUDA = fake_cuda.REAL
+
 # Entered around some of a program's statements.
 CONTEXTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "profile": lambda: profiler.profile(),
@@ -102,7 +106,8 @@ CONTEXTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "offload some": lambda: memory.offload(
         min_bytes=0, keep_last=0, filter=lambda x: x.numel() % 2 == 0),
     "save_on_cpu": lambda: memory.save_on_cpu(),
-    "save_on_cpu pinned": lambda: memory.save_on_cpu(pin_memory=True, device_type="simulated"),
+    "save_on_cpu pinned": lambda: memory.save_on_cpu(
+        pin_memory=True, device_type="simulated" if ON_CUDA is None else "cuda"),
     "save_on_disk": to_disk,
     "save_on_disk exact": lambda: to_disk(compress=Exact()),
     "save_on_disk full": lambda: to_disk(limit="1KB", backlog=64),
@@ -137,7 +142,12 @@ MOVING = {
 MOVING_ON_HOST = {"save_on_disk", "save_on_disk exact", "save_on_disk full"}
 
 # Around all of a program: where its tensors are, and in which thread it runs.
-PLACES = ("thread", "simulated earliest", "simulated latest", "simulated random", "simulated timed")
+DEVICES = ("simulated earliest", "simulated latest", "simulated random", "simulated timed")
+if ON_CUDA is not None:
+    DEVICES = tuple([f"cuda:{index}" for index in range(fake_cuda.COUNT)])
+    del CONTEXTS["fused"]  # by kernels, and not on the host
+    ROUNDING.update(CONTEXTS)  # sums by atomics are added up in any order
+PLACES = ("thread", *DEVICES)
 
 
 def entered(names: tuple[str, ...]) -> Callable[[dict[str, Any]], AbstractContextManager[Any]]:
@@ -172,15 +182,17 @@ def placed(names: tuple[str, ...]) -> Iterator[None]:
                 policy = name.partition(" ")[2]
                 stack.enter_context(simulated.configured(policy=policy, seed=0))
                 stack.enter_context(t.device("simulated"))
+            elif name in DEVICES:
+                stack.enter_context(t.device(name))
         yield
 
 
 def aftermath() -> str:
-    """What is wrong on the simulated device once a program is gone: it is collected, others run."""
+    """What is wrong on the device once a program is gone: it is collected, others run."""
     gc.collect(1)
     try:
         for size in (1, 3, 16, 40):
-            (t.ones(size, dtype=t.float64, device="simulated") * 2).sum().item()
+            (t.ones(size, dtype=t.float64, device=DEVICES[0].split()[0]) * 2).sum().item()
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""

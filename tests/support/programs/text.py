@@ -241,6 +241,24 @@ def laid(x):
         return x
     return x.clone(memory_format=t.contiguous_format)
 """,
+    "formed": """
+def formed(start, count=[0]):
+    def given(x):
+        count[0] += 1
+        kind = (start + count[0]) % 5
+        if not isinstance(x, t.Tensor) or x.is_sparse or x._is_view() or not x.numel():
+            return x
+        if kind == 1 and x.dim() > 1:
+            return x.mT.clone(memory_format=t.contiguous_format).mT
+        if kind == 2:
+            return t.cat([x.reshape(-1)[:1], x.reshape(-1)])[1:].view(x.shape)
+        if kind == 3 and x.dim() > 2:
+            return x.movedim(1, -1).clone(memory_format=t.contiguous_format).movedim(-1, 1)
+        if kind == 4:
+            return t.stack([x, x], -1)[..., 0]
+        return x
+    return given
+""",
     "owned": """
 def owned(x):
     try:
@@ -352,7 +370,9 @@ class Program:
         return replace(self, contexts=())
 
     def laid_out(self, helper: str = "laid") -> Program:
-        """With results that lie in the order of their dims; `lies` only looks how they do."""
+        """With results that lie in the order of their dims; `lies` only looks how they do, and
+        `formed(0)` has them lie in any.
+        """
         return replace(self, statements=tuple([s.laid_out(helper) for s in self.statements]))
 
     def derivatives(self, helper: str) -> Program:
