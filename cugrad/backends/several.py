@@ -11,7 +11,8 @@ from ..runtime.kept import NOTHING
 from . import BY_ARRAY_TYPE, backend_of
 
 __all__ = [
-    "Several", "are_away", "at_home", "beside", "by_device", "calls_away", "several", "there",
+    "Several", "are_away", "are_on_two", "at_home", "beside", "by_device", "calls_away", "several",
+    "there",
 ]  # fmt: skip
 
 
@@ -59,6 +60,12 @@ def are_away(values: Iterable[Any]) -> bool:
     """Whether the first array, or tensor, is on a device that is not the current one."""
     place = _place_of(values)
     return place is not None and place[0].current_device() != place[1]
+
+
+def are_on_two(first: Any, second: Any) -> bool:
+    """Whether two arrays, or tensors, are on two devices, neither of them the host."""
+    places = [_place_of((x,)) for x in (first, second)] if several.devices else []
+    return None not in places and len(set(places)) > 1
 
 
 def calls_away(name: str, args: Iterable[Any], options: Mapping[str, Any]) -> bool:

@@ -60,6 +60,15 @@ else:
                         largest = max(1.0, float(np.abs(want).max(initial=0)))
                         np.testing.assert_allclose(got, want, 1e-4, 1e-4 * largest)
 
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_pairs_that_begin_between_two_complex_numbers(dtype: Any) -> None:
+        z = torch.zeros(2, dtype=dtype.to_complex(), device="cuda", requires_grad=True)
+        pairs = torch.arange(5, dtype=dtype, device="cuda")[1:].view(2, 2)
+        (got,) = torch.autograd.grad(torch.view_as_real(z), z, pairs)
+        assert (got * 1).tolist() == [1 + 2j, 3 + 4j]
+        with pytest.raises(RuntimeError, match="storage_offset divisible by 2"):
+            torch.view_as_complex(pairs)
+
     @pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "float16", "float32", "complex64"])
     def test_copies_and_single_pieces(dtype: str) -> None:
         kind = getattr(torch, dtype)

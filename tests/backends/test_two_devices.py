@@ -133,6 +133,8 @@ def mixed(x: Any, h: Any, i: Any) -> dict[str, Any]:
         "examples": func.vmap(F.gelu)(x), "slopes": func.vmap(func.hessian(F.silu))(x[0]),
         "tangent": func.jvp(F.gelu, (x,), (x,))[1], "sparse": (-x.to_sparse()).to_dense(),
         "layer": nn.Linear(3, 2, device=x.device, dtype=cugrad.float64).weight.detach(),
+        "line": cugrad.linspace(0, 1, 3, device=x.device),
+        "powers": cugrad.logspace(0, 1, 3, device=x.device),
         "drawn": F.gumbel_softmax(x, hard=True), "coins": cugrad.bernoulli(x / 12),
         "close": x.new_tensor(cugrad.allclose(x, x)),
     }  # fmt: skip
@@ -151,6 +153,19 @@ def test_what_is_computed_besides_rows_lies_where_tensors_do() -> None:
     x = cugrad.ones(2, device="cuda:1")
     for moved in (x.to("cuda"), x.cuda()):
         assert str(moved.device) == "cuda:0"  # the current one
+
+
+@on_two
+@pytest.mark.parametrize("way", [("cuda:0", "cuda:1"), ("cuda:1", "cuda:0")])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_copy_from_one_to_the_other(way: tuple[str, str], dtype: str) -> None:
+    source = cugrad.arange(6.0, device=way[0]).requires_grad_()
+    for whole in (source.reshape(2, 3), source[:0], source[1:]):
+        home = cugrad.zeros(whole.shape, dtype=getattr(cugrad, dtype), device=way[1])
+        assert home.copy_(whole) is home and str(home.device) == way[1]
+        assert home.tolist() == whole.tolist()
+        (g,) = cugrad.autograd.grad(home.float().sum(), source)
+        assert str(g.device) == way[0] and g.sum().item() == whole.numel()
 
 
 @on_two

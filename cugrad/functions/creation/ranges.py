@@ -10,6 +10,7 @@ import numpy as np
 from ... import dtypes
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
+from ...backends.several import at_home
 from ...backends.wanted import known
 from ...ops import dims as D
 from ...tensor import Tensor
@@ -157,7 +158,8 @@ def linspace(
     tensor([0.0000, 0.5000, 1.0000])
     """
     values, kind = _space("linspace", start, end, steps, dtype, device)
-    return _finish(values.astype(kind), requires_grad)
+    with at_home(values):
+        return _finish(values.astype(kind), requires_grad)
 
 
 def logspace(
@@ -172,7 +174,7 @@ def logspace(
 ) -> Tensor:
     """`base` to the powers of `linspace(start, end, steps)`."""
     values, kind = _space("logspace", start, end, steps, dtype, device)
-    with backend_of(values).quiet():
+    with at_home(values), backend_of(values).quiet():
         return _finish((base**values).astype(kind), requires_grad)
 
 

@@ -16,7 +16,7 @@ from ...autograd.recording.record import apply, recorded
 from ...autograd.recording.views import changed, check_inplace
 from ...backends import backend_of
 from ...backends.pinned import pinned_memory
-from ...backends.several import at_home
+from ...backends.several import are_on_two, at_home
 from ...errors import FormulaError
 from ...ops.promotion import fit_scalar, result_dtype
 from ...ops.table import TABLE, Op
@@ -373,18 +373,18 @@ def _copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     if isinstance(src, Tensor):
         refuse_more_dims("copy_", self, src)
         ours, theirs = backend_of(self._array), backend_of(src._array)
-        if ours is not theirs and ours.readable and theirs.readable:
-            if _transfer_directly(self, src):
-                check_inplace(self, "copy_")
-                device = ours if ours.device_type != "cpu" else theirs
-                with at_home(self, src):
-                    stream = device.current_stream()
-                    pinned_memory(device).copy(self._array, src._array, stream)
-                    if not non_blocking:
-                        stream.synchronize()
-                changed(self)
-                return self
-            src = src.to(self.device)
+        apart = ours is not theirs and ours.readable and theirs.readable
+        if apart and _transfer_directly(self, src):
+            check_inplace(self, "copy_")
+            device = ours if ours.device_type != "cpu" else theirs
+            with at_home(self, src):
+                stream = device.current_stream()
+                pinned_memory(device).copy(self._array, src._array, stream)
+                if not non_blocking:
+                    stream.synchronize()
+            changed(self)
+            return self
+        src = src.to(self.device) if apart or are_on_two(self, src) else src
     return apply_inplace(TABLE["copy"], (self, src))
 
 

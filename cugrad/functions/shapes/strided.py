@@ -215,6 +215,8 @@ def view_as_complex(input: Tensor) -> Tensor:
             "Tensor must have a last dimension with stride 1, and strides divisible by 2 in all "
             f"others, got {layout_of(array)}; use x.contiguous()"
         )
+    if array.size and not levels_of(array) and storage_offset(input) % 2:
+        raise RuntimeError("Tensor must have a storage_offset divisible by 2; use x.clone()")
     return recorded.view_as_complex(input)
 
 

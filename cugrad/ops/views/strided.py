@@ -220,7 +220,7 @@ def is_complex_pairs(array: Any) -> bool:
 
 
 def _view_as_complex(xp: Any, self: Any) -> Any:
-    if not is_complex_pairs(self):
+    if not is_complex_pairs(self) or self.size and address_of(self) % (2 * self.itemsize):
         self = self.copy()
     kind = "complex128" if self.dtype == "float64" else "complex64"
     if self.dtype.itemsize < 4:
