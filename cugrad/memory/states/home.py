@@ -481,11 +481,12 @@ class Home:
             self.refresh()
 
     def refresh(self) -> None:
-        """What the host has changed is changed on the device, where it was."""
+        """What the host has changed is changed on the device, unless it has just left that."""
         array = self.array
-        with self.backend.use_device(self.engine.index):
-            self.engine.refresh_state(self.span, memory_of(self.backend.xp, array))
-            self._catch_up(array)
+        if array is not None:
+            with self.backend.use_device(self.engine.index):
+                self.engine.refresh_state(self.span, memory_of(self.backend.xp, array))
+                self._catch_up(array)
         self.is_outdated = False
 
 

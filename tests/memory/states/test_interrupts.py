@@ -24,8 +24,10 @@ SETTINGS = ("Adam", {"lr": 0.1})
 
 
 @contextmanager
-def interrupted(line: int) -> Iterator[list[int]]:
-    """KeyboardInterrupt before the line of this number that runs in the rooms; how many ran."""
+def interrupted(line: int, within: str = "") -> Iterator[list[int]]:
+    """KeyboardInterrupt before the line of this number that runs in the rooms, or in functions
+    `within` them; how many ran.
+    """
     count = [0]
 
     def local(frame: Any, event: str, arg: Any) -> Any:
@@ -43,6 +45,7 @@ def interrupted(line: int) -> Iterator[list[int]]:
         while ours and above is not None:
             ours = above.f_code.co_name not in LOST
             above = above.f_back
+        ours = ours and within in ("", frame.f_code.co_name)
         return local if ours else None
 
     before = sys.gettrace()
@@ -53,7 +56,7 @@ def interrupted(line: int) -> Iterator[list[int]]:
         sys.settrace(before)
 
 
-def placed(place: str, line: int) -> tuple[Any, list[Any], Any, list[Any], int]:
+def placed(place: str, line: int, within: str = "") -> tuple[Any, list[Any], Any, list[Any], int]:
     """A training whose second step is interrupted, what it had then, what was said of it, what it
     had when it was finished, and how many lines ran.
     """
@@ -61,7 +64,7 @@ def placed(place: str, line: int) -> tuple[Any, list[Any], Any, list[Any], int]:
     options: Any = {**PLACES[place], "min_bytes": 512, "window": "3KiB"}
     with cugrad.memory.offload_states(training.net, training.optimizer, **options) as context:
         training.step(0)
-        with interrupted(line) as count:
+        with interrupted(line, within) as count:
             try:
                 training.step(1)
             except KeyboardInterrupt:
@@ -75,15 +78,37 @@ def placed(place: str, line: int) -> tuple[Any, list[Any], Any, list[Any], int]:
     return training, left, told, behind, count[0]
 
 
-@pytest.mark.parametrize("place", ["all on the host", "states on the host", "all streamed"])
-def test_after_an_interrupt_each_parameter_is_whole(place: str) -> None:
+def steps_of_plain_training() -> list[list[Any]]:
+    """What one step and two steps leave."""
     steps = []
     for count in (1, 2):
         training = Training(*SETTINGS, (), "simulated")
         for step in range(count):
             training.step(step)
         steps.append(values_of(training))
+    return steps
+
+
+def check(place: str, line: int, steps: list[list[Any]], within: str = "") -> None:
+    """An interrupted step has changed each parameter or not, and says which."""
+    training, left, told, behind, _ = placed(place, line, within)
     names = [name for name, _ in training.net.named_parameters()]
+    whole = [same(now, after) for now, after in zip(left, steps[1])]
+    for now, is_behind, before in zip(left, whole, steps[0]):
+        assert is_behind or same(now, before), line
+    for step in told:
+        assert step.behind == [n for n, is_behind in zip(names, whole) if is_behind], line
+        assert step.before == [n for n, is_behind in zip(names, whole) if not is_behind], line
+        assert same(behind, steps[1]), line
+    if not told:
+        assert all(whole) or not any(whole), line
+    for param in training.params:
+        assert type(param) is cugrad.nn.Parameter and bool(param.isfinite().all()), line
+
+
+@pytest.mark.parametrize("place", ["all on the host", "states on the host", "all streamed"])
+def test_after_an_interrupt_each_parameter_is_whole(place: str) -> None:
+    steps = steps_of_plain_training()
     _, left, told, _, lines = placed(place, -1)
     assert same(left, steps[1]) and not told
     # most of the lines are not the optimizer's: half of the times are in the last part of the step
@@ -92,18 +117,14 @@ def test_after_an_interrupt_each_parameter_is_whole(place: str) -> None:
         range(lines // 2, lines), TIMES // 2
     )
     for line in times:
-        training, left, told, behind, _ = placed(place, line)
-        whole = [same(now, after) for now, after in zip(left, steps[1])]
-        for now, is_behind, before in zip(left, whole, steps[0]):
-            assert is_behind or same(now, before), line
-        for step in told:
-            assert step.behind == [n for n, is_behind in zip(names, whole) if is_behind], line
-            assert step.before == [n for n, is_behind in zip(names, whole) if not is_behind], line
-            assert same(behind, steps[1]), line
-        if not told:
-            assert all(whole) or not any(whole), line
-        for param in training.params:
-            assert type(param) is cugrad.nn.Parameter and bool(param.isfinite().all()), line
-    del training, param
+        check(place, line, steps)
     gc.collect()
     assert not HOMES
+
+
+@pytest.mark.parametrize("place", ["states on the host", "all streamed"])
+def test_after_an_interrupt_as_an_array_leaves_each_parameter_is_whole(place: str) -> None:
+    """Before each line of the function that empties a field, when it runs first."""
+    steps = steps_of_plain_training()
+    for line in range(1, 9):
+        check(place, line, steps, "vacate")
