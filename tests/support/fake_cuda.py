@@ -161,6 +161,8 @@ class MemoryPointer:
         self.mem, self.ptr, self.device_id = mem, mem.ptr + offset, mem.device_id
 
 
+GARBAGE = 0x7B  # in each byte of new memory: large numbers in all dtypes
+
 # What `alloc` gives: memory that none but the next array will have.
 NEW = SimpleNamespace(ptr=2**40)
 
@@ -190,6 +192,8 @@ class ndarray:
         buffer = None if memptr is None else memptr.mem.bytes()
         start = 0 if memptr is None else memptr.ptr - memptr.mem.ptr
         self._host = np.ndarray(shape, dtype, buffer, start, strides, order or "C")  # type: ignore[call-overload]
+        if memptr is None and self._host.flags.forc:  # nothing may count on what was there
+            ctypes.memset(self._host.ctypes.data, GARBAGE, self._host.nbytes)
         self._base, self._data = None, memptr
         self._device = HERE.device if memptr is None else memptr.device_id
         OWNERS[id(self._host)] = self
