@@ -219,8 +219,18 @@ def is_complex_pairs(array: Any) -> bool:
     return last == 1 and all(n == 1 or s % 2 == 0 for n, s in zip(array.shape, rest))
 
 
+def _begins_evenly(array: Any) -> bool:
+    """Whether an array, and each example of it inside vmap, begins where a pair may."""
+    pair = 2 * array.itemsize
+    while any_batched((array,)):
+        array = array.values
+        if array.shape[0] > 1 and array.strides[0] % pair:
+            return False
+    return address_of(array) % pair == 0
+
+
 def _view_as_complex(xp: Any, self: Any) -> Any:
-    if not is_complex_pairs(self) or self.size and address_of(self) % (2 * self.itemsize):
+    if not is_complex_pairs(self) or self.size and not _begins_evenly(self):
         self = self.copy()
     kind = "complex128" if self.dtype == "float64" else "complex64"
     if self.dtype.itemsize < 4:
