@@ -337,7 +337,8 @@ else:
         if registry.FORWARDS.get(op.name) in registry.KEPT:
             assert forward is None or forward.kept.launches
         if registry.BACKWARDS.get(op.name) in registry.KEPT:
-            assert all(function.kept.launches for function in back.values())  # type: ignore
+            functions: list[Any] = list(back.values())
+            assert all(function.kept.launches for function in functions)
 
     def test_launches_are_kept_by_the_form_of_operands() -> None:
         """One array in two places makes no plan, in which they would be one for ever."""

@@ -6,6 +6,7 @@ The other ranks are mirrors: they have the same tensors as the one that runs.
 from __future__ import annotations
 
 import gc
+import pickle
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -236,6 +237,42 @@ def test_a_sharded_model_that_is_dropped_is_freed(differentiated: bool) -> None:
         del model, loss, part
         gc.collect()
         assert [ref() for ref in alive] == [None, None]
+
+
+def test_what_was_recorded_needs_no_model() -> None:
+    """It keeps the parts, and a weight does that has a gradient."""
+    got = []
+    for drops in (False, True):
+        with simulated.configured(), mirrored() as group:
+            torch.manual_seed(0)
+            model, mesh = net(), DeviceMesh.from_group(group, "simulated")
+            for part in (model[0], model[2], model):
+                fully_shard(part, mesh=mesh, reshard_after_forward=True)
+            parts, seen = list(model.parameters()), list[Any]()
+            model[0].register_forward_pre_hook(lambda m, args, seen=seen: seen.append(m.weight))
+            loss = model(inputs(0)).square().mean()
+            copied = pickle.loads(pickle.dumps(seen[0]))
+            assert torch.equal(copied, seen[0]) and type(copied) is nn.Parameter
+            if drops:
+                del model, part
+                gc.collect()
+            loss.backward()
+            got.append([p.grad.to_local().cpu() for p in parts])
+            assert torch.equal(copied, seen[0])
+    assert all(torch.equal(a, b) for a, b in zip(*got, strict=True))
+
+
+def test_a_frozen_weight_of_a_model_that_is_gone_says_so() -> None:
+    with simulated.configured(), mirrored() as group:
+        model, seen = net().requires_grad_(False), list[Any]()
+        fully_shard(model, mesh=DeviceMesh.from_group(group, "simulated"))
+        model[0].register_forward_pre_hook(lambda m, args: seen.append(m.weight))
+        model(inputs(0))
+        model.reshard()
+        del model
+        gc.collect()
+        with pytest.raises(RuntimeError, match="of a module that is gone"):
+            seen[0] + 1
 
 
 def test_reductions_overlap_with_backward() -> None:

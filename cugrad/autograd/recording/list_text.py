@@ -51,7 +51,7 @@ try:
             _node.seq = next_seq()
             {hang}
         return _t
-except Exception:  # nothing is kept, or an operand is of another kind
+except Exception:  # nothing is kept, or the general way says what is wrong
     pass
 """
 
@@ -76,7 +76,7 @@ try:
                 _t._requires_grad = True
                 _t._node = Output(_node, _nr) if len(_views) > 1 else _node
         return tuple(_views)
-except Exception:
+except Exception:  # as in all fast paths: the general one says what is wrong
     pass
 """
 

@@ -64,9 +64,10 @@ def scaled_dot_product_attention(
     shape, groups = query._array.shape, 1
     length, width = shape[-2:]
     if enable_gqa:
-        groups = shape[-3] // key.shape[-3]
-        if key.shape[-3] != value.shape[-3]:
-            value = value.repeat_interleave(key.shape[-3] // value.shape[-3], -3)
+        heads = key.size(-3)
+        groups = query.size(-3) // heads
+        if heads != value.size(-3):
+            value = value.repeat_interleave(heads // value.size(-3), -3)
     if scale is None:
         scale = 1 / math.sqrt(width) if width else 1.0
     how = AttentionSettings(dropout_p, is_causal, scale, groups)

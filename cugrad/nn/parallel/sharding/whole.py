@@ -24,7 +24,8 @@ class WholeHome:
     """The home of a placed parameter whose bytes are in parts on all ranks.
 
     Whoever asks for its array has the group gathered, as `memory.offload_states` has an array
-    brought in from the host. It keeps neither alive: the tensor keeps the group, which keeps it.
+    brought in from the host. It keeps neither the tensor nor the group alive: the module and what
+    backward will run keep the group.
     """
 
     def __init__(self, tensor: Tensor, group: ShardedGroup) -> None:
@@ -52,7 +53,11 @@ class WholeHome:
         """The array; the group is gathered for it."""
         if array is None:
             group = self.group()
-            assert group is not None
+            if group is None:
+                raise RuntimeError(
+                    "fully_shard: a parameter of a module that is gone, whose parts are gone with "
+                    "it, has no elements: copy it while the module is there"
+                )
             group.unshard()
             array = self.array
         return array
@@ -77,7 +82,6 @@ class WholeHome:
 def whole_parameter(like: Tensor, group: ShardedGroup) -> tuple[Any, WholeHome]:
     """A parameter of the shape and dtype of a tensor, which is nowhere yet, and its home."""
     whole = Parameter(make(like._array), like.requires_grad)
-    whole._parts_of = group  # type: ignore[attr-defined]
     home = WholeHome(whole, group)
     arm(whole, home)  # type: ignore[arg-type]  # a home by what is asked of one
     home.array = None
