@@ -379,3 +379,9 @@ def test_what_is_packed_is_unpacked_once(name: str, create_graph: bool, device: 
         y = calls[name]().sum()
     y.backward(create_graph=create_graph)
     assert packed and sorted(unpacked) == packed
+
+
+def test_grouped_heads_that_are_missing_are_named() -> None:
+    x = cugrad.ones(2, 3)
+    with pytest.raises(IndexError, match=r"Dimension out of range .*\[-2, 1\], but got -3"):
+        F.scaled_dot_product_attention(x, x, x, enable_gqa=True)

@@ -12,6 +12,7 @@ from ...autograd.recording.record import recorded
 from ...functions import FUNCTIONS
 from ...functions.calls.arguments import of_reals
 from ...functions.creation.factories import zeros
+from ...ops.dims import canonical_dim
 from ...tensor import Tensor
 from .dot_product_attention import (
     AttentionSettings,
@@ -64,10 +65,11 @@ def scaled_dot_product_attention(
     shape, groups = query._array.shape, 1
     length, width = shape[-2:]
     if enable_gqa:
-        heads = key.size(-3)
-        groups = query.size(-3) // heads
-        if heads != value.size(-3):
-            value = value.repeat_interleave(heads // value.size(-3), -3)
+        for t in (query, key, value):
+            canonical_dim(-3, t.dim())
+        groups = shape[-3] // key.shape[-3]
+        if key.shape[-3] != value.shape[-3]:
+            value = value.repeat_interleave(key.shape[-3] // value.shape[-3], -3)
     if scale is None:
         scale = 1 / math.sqrt(width) if width else 1.0
     how = AttentionSettings(dropout_p, is_causal, scale, groups)
