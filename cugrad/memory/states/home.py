@@ -139,7 +139,7 @@ class Home:
 
     def _is_here(self, array: Any) -> None:
         lies_nowhere(self)
-        self.root = lies_in(self, array)
+        lies_in(self, array)
 
     @property
     def array(self) -> Any:

@@ -17,30 +17,37 @@ if TYPE_CHECKING:
 
 __all__ = ["ROOTS", "before_write", "is_alone", "lies_in", "lies_nowhere"]
 
-ROOTS: dict[int, tuple[Home, ...]] = {}  # by the id of the array that owns the memory
+# By the id of the array that owns the memory. The garbage collector may take out a home between any
+# two lines below: nothing is computed from a reading and then written back.
+ROOTS: dict[int, dict[Home, None]] = {}
 
 
-def lies_in(home: Home, array: Any) -> int:
-    """A home's bytes are in the memory of an array; the id of the array that owns it."""
-    root = id(root_of(array))
-    ROOTS[root] = (*ROOTS.get(root, ()), home)
-    return root
+def lies_in(home: Home, array: Any) -> None:
+    """A home's bytes are in the memory of an array: `root` is the id of the array that owns it."""
+    home.root = root = id(root_of(array))  # first: an interrupt leaves no entry that no one knows
+    homes = ROOTS.get(root)
+    if homes is None:
+        homes = {home: None}
+    homes[home] = None
+    ROOTS[root] = homes  # the last of the others may have been taken out since, and the dict with it
 
 
 def lies_nowhere(home: Home) -> None:
     """A home's bytes are no longer where they were."""
-    before = ROOTS.get(home.root, ())
-    if home in before:
-        ROOTS[home.root] = tuple([each for each in before if each is not home])
-        if len(before) == 1:
-            del ROOTS[home.root]
+    homes = ROOTS.get(home.root, {})
+    if len(homes) == 1 and home in homes:
+        del ROOTS[home.root]  # first: an interrupt leaves no empty dict
+        return
+    homes.pop(home, None)
+    if not homes:
+        ROOTS.pop(home.root, None)
 
 
 def before_write(tensor: Tensor) -> None:
     """Memory is about to be changed, perhaps through an alias with a version of its own. Of several
     tensors in it all are taken to be.
     """
-    for home in ROOTS.get(id(root_of(plain(tensor._array))), ()):
+    for home in list(ROOTS.get(id(root_of(plain(tensor._array))), ())):
         home.changes()
 
 

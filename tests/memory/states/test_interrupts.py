@@ -14,6 +14,7 @@ import pytest
 
 import cugrad
 from cugrad.memory.states.placed import HOMES
+from cugrad.memory.states.roots import ROOTS
 from tests.memory.states.training import PLACES, Training, same, values_of
 
 TIMES = 6
@@ -119,7 +120,7 @@ def test_after_an_interrupt_each_parameter_is_whole(place: str) -> None:
     for line in times:
         check(place, line, steps)
     gc.collect()
-    assert not HOMES
+    assert not HOMES and not ROOTS
 
 
 @pytest.mark.parametrize("place", ["states on the host", "all streamed"])
@@ -128,3 +129,5 @@ def test_after_an_interrupt_as_an_array_leaves_each_parameter_is_whole(place: st
     steps = steps_of_plain_training()
     for line in range(1, 9):
         check(place, line, steps, "vacate")
+    gc.collect()
+    assert not HOMES and not ROOTS
