@@ -78,7 +78,7 @@ fresh = of_thread(Fresh())
 class Rare:
     """What most tensors never have: hooks, a view's origin, the views of a base."""
 
-    __slots__ = ("leaf", "post_hooks", "view", "views", "accumulator", "tangents")
+    __slots__ = ("leaf", "post_hooks", "view", "views", "accumulator", "tangents", "stands_for")
 
     def __init__(self) -> None:
         self.leaf: Any = None  # the hooks of a leaf, a NodeRare; other tensors' sit at their node
@@ -87,6 +87,7 @@ class Rare:
         self.views: list[weakref.ref[Tensor]] | None = None
         self.accumulator: weakref.ref[Any] | None = None
         self.tangents: dict[Any, Tensor | None] | None = None  # by level of forward mode
+        self.stands_for: Tensor | None = None  # the leaf to which its gradient goes, as of a copy
 
     def tell_views(self, requires_grad: bool) -> None:
         """Has the views that have no history require gradients as their base does now."""
@@ -353,9 +354,7 @@ class Tensor:
         """True for tensors made by the user, and for all that do not require gradients."""
         if not self._requires_grad:
             return True
-        if self._node is not None:
-            return self._node.grad_fn is None  # so it is for what a hook made of a saved leaf
-        return self.grad_fn is None
+        return self._node is None and self.grad_fn is None
 
     @property
     def output_nr(self) -> int:

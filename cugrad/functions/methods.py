@@ -159,7 +159,7 @@ def detach_(self: Tensor) -> Tensor:
         detached(self)
     self._node, self._requires_grad = None, False
     if self._rare is not None:
-        self._rare.tangents = None
+        self._rare.tangents = self._rare.stands_for = None
         self._rare.tell_views(False)
     return self
 

@@ -108,7 +108,7 @@ def set_tangent(tensor: Tensor, level: Level, tangent: Tensor) -> None:
     """Gives a tensor its tangent; its node, too, which may have saved the tensor."""
     _keep(tensor, tensor.rare, level, tangent)
     node = tensor._node
-    if node is not None and not isinstance(node, Tensor):
+    if node is not None:
         rare, maker = node.grad_fn.get_rare(), node.grad_fn
         if rare.tangents is None:
             rare.tangents = {}

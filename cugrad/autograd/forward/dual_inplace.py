@@ -14,6 +14,7 @@ from ...tensor import Tensor, make
 from ..mode import Level, enable_grad, state
 from ..recording.node import edge_of
 from ..recording.recorded import recorded
+from ..recording.views import at_edge
 from .dual import (
     _remember,
     below,
@@ -70,7 +71,7 @@ def copied(x: Tensor, edge: Any) -> Tensor:
     """A copy that takes the place of `x` in the graph, so that changes of `x` do not change it. It
     gets a version counter at once. Later it would get that of the result which its node saved.
     """
-    copy = make(there(lambda a: a.copy(), x._array), x._requires_grad, edge)
+    copy = at_edge(there(lambda a: a.copy(), x._array), x._requires_grad, edge)
     if copy._counter is None:
         copy._counter = [0]
     return copy
@@ -111,8 +112,8 @@ def _replace(
     if view is None:
         new = laid_out(new, t)
         if old is not None and old._requires_grad and not state.grad_enabled:
-            new = _copy(new, ())  # as with its tensor: the change is not recorded, and
-            new._requires_grad, new._node = True, edge_of(old)  # what was before it stays
+            # as with its tensor: the change is not recorded, and what was before it stays
+            new = at_edge(_copy(new, ())._array, True, edge_of(old))
         set_tangent(t, level, unshared(new, level, others))
         _forget_views(t, level)
         return

@@ -21,7 +21,7 @@ from .node import edge_of
 from .op_node import NO_PARAMS, new_node, plan_of
 from .operands import explain, read_inputs, run_forward
 from .record import lifted, observed
-from .views import changed, check_inplace, rebase
+from .views import at_edge, changed, check_inplace, rebase
 
 __all__ = ["apply_inplace", "check_cast"]
 
@@ -130,7 +130,7 @@ def _keep_old_value(op: Op, args: tuple[Any, ...], mask: int) -> tuple[Any, ...]
     view = None if t._rare is None or edge is None else t._rare.view
     if view is not None and view.base._requires_grad and _is_heard(edge, len(view.steps)):
         edge = view.replayed()  # as in PyTorch, hooks on the way to the base are left out
-    before = copied(t, edge) if needed else make(t._array, t._requires_grad, edge)
+    before = copied(t, edge) if needed else at_edge(t._array, t._requires_grad, edge)
     if needed and t._rare is not None and t._rare.tangents:
         keep_tangents(before, t)
     kept = [before if a is t else a for a in args]
@@ -161,7 +161,7 @@ def _operand(x: Tensor, t: Tensor, needed: bool) -> Tensor:
     if not lost and not (hidden and x._base is not None):
         return x
     edge = edge_of(x) if x._requires_grad else None
-    same = copied(x, edge) if lost else make(x._array, x._requires_grad, edge)
+    same = copied(x, edge) if lost else at_edge(x._array, x._requires_grad, edge)
     if not lost:
         same._counter = x._counter
     if x._rare is not None and x._rare.tangents:

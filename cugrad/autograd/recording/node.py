@@ -306,12 +306,17 @@ def edge_of(t: Tensor) -> Any:
     None for a view with no history, made where nothing was recorded, unless the user has asked for
     its gradient.
     """
-    node = t._node
-    if node is None and t._rare is not None and t._rare.view is not None:
-        node = t._rare.view.regenerate(t)
-        if node is None and not t._rare.view.accumulates:
-            return None
-    return t if node is None else node
+    node, rare = t._node, t._rare
+    if node is not None or rare is None:
+        return t if node is None else node
+    if rare.stands_for is not None:
+        return rare.stands_for
+    if rare.view is None:
+        return t
+    node = rare.view.regenerate(t)
+    if node is None:
+        return t if rare.view.accumulates else None
+    return node
 
 
 # ---------------------------------------------------------------------- numbers told to observers

@@ -120,11 +120,24 @@ class View:
         view._node = None
 
 
-def linked(array: Any, requires_grad: bool, edge: Any) -> Tensor:
-    """A tensor whose gradient goes to an edge. Where it requires one and there is none, it goes
-    nowhere, as that of a view which was made where nothing is recorded: it is no leaf.
+def at_edge(array: Any, requires_grad: bool, edge: Any) -> Tensor:
+    """A tensor whose gradient goes to an edge, which may be a leaf: the tensor stands for it then.
+
+    No tensor is the node of another: paths that are generated ask whether there is a node by its
+    truth, and a tensor's is that of its elements.
     """
-    tensor: Tensor = make(array, requires_grad, edge)
+    if not isinstance(edge, Tensor):
+        return make(array, requires_grad, edge)
+    tensor: Tensor = make(array, requires_grad)
+    tensor.rare.stands_for = edge
+    return tensor
+
+
+def linked(array: Any, requires_grad: bool, edge: Any) -> Tensor:
+    """The same, but where it requires a gradient and there is no edge, that goes nowhere, as that
+    of a view which was made where nothing is recorded: it is no leaf.
+    """
+    tensor = at_edge(array, requires_grad, edge)
     if requires_grad and edge is None:
         tensor.rare.view = View(make(array), (), NO_GRAD)
     return tensor

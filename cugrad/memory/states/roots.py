@@ -29,7 +29,8 @@ def lies_in(home: Home, array: Any) -> None:
     if homes is None:
         homes = {home: None}
     homes[home] = None
-    ROOTS[root] = homes  # the last of the others may have been taken out since, and the dict with it
+    # the last of the others may have been taken out since, and the dict with it
+    ROOTS[root] = homes
 
 
 def lies_nowhere(home: Home) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -52,36 +53,44 @@ def interrupt() -> None:
     raise KeyboardInterrupt
 
 
+def comes(home: Any, array: Any) -> None:
+    lies_in(home, array)
+
+
+def goes(home: Any, array: Any) -> None:
+    lies_nowhere(home)
+
+
 @pytest.mark.parametrize("line", LINES)
 @pytest.mark.parametrize("others", [0, 1, 2])
-def test_after_an_interrupt_no_entry_is_left_behind(others: int, line: int) -> None:
+@pytest.mark.parametrize("act", [comes, goes])
+def test_after_an_interrupt_no_entry_is_left_behind(act: Any, others: int, line: int) -> None:
     array = np.empty(4)
-    for act in (lambda home: lies_in(home, array), lies_nowhere):
-        home, *rest = homes(1 + others)
-        for each in rest if act is not lies_nowhere else (home, *rest):
-            lies_in(each, array)
-        try:
-            before_line(line, lambda: act(home), interrupt)
-        except KeyboardInterrupt:
-            pass
-        assert all(each in ROOTS[id(array)] for each in rest)
-        for each in (home, *rest):
-            lies_nowhere(each)
-        assert id(array) not in ROOTS
+    home, *rest = homes(1 + others)
+    for each in rest if act is comes else (home, *rest):
+        lies_in(each, array)
+    try:
+        before_line(line, partial(act, home, array), interrupt)
+    except KeyboardInterrupt:
+        pass
+    assert all(each in ROOTS[id(array)] for each in rest)
+    for each in (home, *rest):
+        lies_nowhere(each)
+    assert id(array) not in ROOTS
 
 
 @pytest.mark.parametrize("line", LINES)
 @pytest.mark.parametrize("others", [1, 2])
-def test_the_collector_may_take_one_out_between_two_lines(others: int, line: int) -> None:
+@pytest.mark.parametrize("act", [comes, goes])
+def test_the_collector_takes_one_out_between_two_lines(act: Any, others: int, line: int) -> None:
     array = np.empty(4)
-    for act in (lambda home: lies_in(home, array), lies_nowhere):
-        home, gone, *rest = homes(1 + others)
-        for each in (gone, *rest) if act is not lies_nowhere else (home, gone, *rest):
-            lies_in(each, array)
-        before_line(line, lambda: act(home), lambda: lies_nowhere(gone))
-        lies_nowhere(gone)  # if that line did not run
-        here = rest if act is lies_nowhere else [*rest, home]
-        assert set(ROOTS.get(id(array), {})) == set(here)
-        for each in (home, *rest):
-            lies_nowhere(each)
-        assert id(array) not in ROOTS
+    home, gone, *rest = homes(1 + others)
+    for each in (gone, *rest) if act is comes else (home, gone, *rest):
+        lies_in(each, array)
+    before_line(line, partial(act, home, array), partial(lies_nowhere, gone))
+    lies_nowhere(gone)  # if that line did not run
+    here = [*rest, home] if act is comes else rest
+    assert set(ROOTS.get(id(array), {})) == set(here)
+    for each in here:
+        lies_nowhere(each)
+    assert id(array) not in ROOTS

@@ -138,6 +138,10 @@ def in_each(program: Program) -> list[Program]:
     return variants + [replace(program, contexts=(there, name), low=low) for name in STATES]
 
 
+# how a checkpoint says that its second run is not as the first
+SECOND_RUN = ("CheckpointError", "RuntimeError: none of output has requires_grad")
+
+
 def in_contexts(program: Program, plain: Seen | None = None) -> Difference | None:
     """What cugrad does otherwise in the program's contexts."""
     names = program.contexts
@@ -145,9 +149,9 @@ def in_contexts(program: Program, plain: Seen | None = None) -> Difference | Non
         plain = run(cugrad, program.plain().source(probed=True))
     here = tuple(name for name in names if name in DEVICES)
     refused = "" if plain.failure is None else plain.failure.word
-    differing = plain.failure is not None and plain.failure.text.startswith("CheckpointError")
+    differing = plain.failure is not None and plain.failure.text.startswith(SECOND_RUN)
     if COPYING & set(names) and differing:
-        return None  # the function need not run again for what a hook has kept
+        return None  # what a hook has kept is as it was, and where its gradient goes, too
     if COPYING & set(names) and refused in ("changed", "made under no_grad", "several views"):
         (*_, name), moving = names, MOVING if here else MOVING_ON_HOST
         return moved(program, here) if {*here, name} == {*names} and name in moving else None
