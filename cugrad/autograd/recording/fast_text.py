@@ -120,12 +120,12 @@ else:
 # Running it: by a function of arrays, or by what a backend has kept for operands of this form, with
 # what nodes keep of these.
 RUN = """\
-{outputs} = forwards[type({a})]({operands})
+{outputs} = forwards[_kind := type({a})]({operands})
 {wrap}
 """
 
 WRAP_ARRAY = """\
-if type({y}) is not type({a}):
+if type({y}) is not _kind:
     {y} = backend_of({a}).wrap({y})
 """
 
