@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
-from ..backends.pinned import pinned_memory
+from ..backends.lending.pinned import pinned_memory
 from ..runtime.absent import explain
 from .devices import DeviceLike, backend_at, is_initialized, is_simulated_device
 from .snapshots import _allocation_traceback as _allocation_traceback

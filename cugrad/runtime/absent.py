@@ -59,7 +59,6 @@ MASKED = "there are no masked tensors: use torch.where, Tensor.masked_fill and t
 PACKAGE = "save a state_dict() by torch.save, and install the code as a Python package"
 OF_EACH = "make a torch.Generator() for each thread or worker, and pass it by generator="
 ADDRESS = "use Tensor.data_ptr()"
-STREAMS = "before the tensor goes, let the stream that it was made on wait: Stream.wait_stream"
 GRAD_DTYPE = "a gradient has its tensor's dtype: cast it where you use it, or in " \
     "Tensor.register_post_accumulate_grad_hook"  # fmt: skip
 SCALED = "float8 has no products with scales: scale, then use matmul or grouped_mm"
@@ -134,7 +133,6 @@ ABSENT: dict[str, dict[str, str]] = {
     "Tensor": {  # no patterns: each name is attached to the class
         ADDRESS: "const_data_ptr",
         GRAD_DTYPE: "grad_dtype",
-        STREAMS: "record_stream",
         DISTRIBUTED: "is_distributed",
         INTERNAL: "hash_tensor reinforce slice_inverse dim_order",
         OTHER_DEVICE: "ipu mtia xpu to_mkldnn",

@@ -10,7 +10,7 @@ from cugrad.backends.allocator_settings import (
     settings_of,
     settings_of_environment,
 )
-from cugrad.backends.pinned import PinnedMemory
+from cugrad.backends.lending.pinned import PinnedMemory
 from cugrad.cuda.devices import backend_at
 from tests.support import fake_cuda
 

@@ -13,8 +13,8 @@ import pytest
 import cugrad
 from cugrad import backends
 from cugrad.backends import simulated
+from cugrad.backends.lending.pinned import pinned_memory
 from cugrad.backends.owners import root_of
-from cugrad.backends.pinned import pinned_memory
 from cugrad.tensor import make
 from tests.conftest import usable_devices
 

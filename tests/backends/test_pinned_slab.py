@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cugrad.backends import get
-from cugrad.backends.slab import FIRST, PinnedSlab
+from cugrad.backends.lending.slab import FIRST, PinnedSlab
 
 pytestmark = pytest.mark.host_only
 

@@ -12,10 +12,10 @@ from typing import Any
 import cupy
 import numpy as np
 
-from .. import pinned
 from ..allocations import MemorySegment
 from ..allocator_settings import settings_of_environment
 from ..copies import check_copy
+from ..lending import pinned
 from ..several import several
 from ..traced.lists import MakeListGraph, NumbersGraph
 from . import memory as memory
@@ -165,6 +165,10 @@ class CupyBackend:
 
     def device_index(self, array: Array) -> int | None:
         return array.device.id
+
+    def holder_of(self, array: Array) -> Any:
+        """What keeps the memory of an array from going back to its pool."""
+        return array.data
 
     def device_count(self) -> int:
         return cupy.cuda.runtime.getDeviceCount()

@@ -11,7 +11,7 @@ from typing import Any
 import cupy
 import numpy as np
 
-from ..pinned import Held
+from ..lending.pinned import Held
 from ..reclaimers import Reclaimers
 from . import pools
 

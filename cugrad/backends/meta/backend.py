@@ -73,6 +73,10 @@ class MetaBackend:
     def device_index(self, array: Array) -> int | None:
         return None
 
+    def holder_of(self, array: Array) -> Any:
+        """Nothing: no pool has its memory."""
+        return None
+
     def device_count(self) -> int:
         return 1
 

@@ -132,6 +132,10 @@ class SimulatedBackend:
     def device_index(self, array: Array) -> int | None:
         return 0
 
+    def holder_of(self, array: Array) -> Any:
+        """What keeps the memory of an array from going back to its pool."""
+        return array._allocation
+
     def device_count(self) -> int:
         return 1
 

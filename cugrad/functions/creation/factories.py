@@ -13,7 +13,7 @@ from ... import tensor as _tensor
 from ...autograd.recording.record import recorded
 from ...backends import backend_of, get
 from ...backends.batched.arrays import per_example
-from ...backends.pinned import pinned_memory
+from ...backends.lending.pinned import pinned_memory
 from ...backends.wanted import known
 from ...device import default_device
 from ...device import device as Device

@@ -13,8 +13,9 @@ from ... import dtypes
 from ...autograd.mode import state
 from ...autograd.recording.record import recorded
 from ...backends import backend_of, get
-from ...backends.batched.arrays import per_example, raise_if_read
-from ...backends.pinned import pinned_memory
+from ...backends.batched.arrays import per_example, plain, raise_if_read
+from ...backends.lending.pinned import pinned_memory
+from ...backends.lending.streams import lent_memory
 from ...backends.several import at_home
 from ...device import device as Device
 from ...tensor import Size, Tensor, make
@@ -117,6 +118,28 @@ def pin_memory(self: Tensor, device: Any = None) -> Tensor:
     pinned = creation.empty_pinned(self._array.shape, self._array.dtype)
     pinned[...] = self._array
     return make(pinned)
+
+
+def record_stream(self: Tensor, s: Any) -> None:
+    """Keeps this tensor's memory from other tensors until a stream is done with it.
+
+    For tensors that another stream than their own uses, as a batch that was copied ahead on a side
+    stream: once the tensor is gone, its memory is used again when what `s` has queued by then has
+    run. TypeError for what is no stream; NotImplementedError for a tensor on the host.
+    """
+    native = getattr(s, "native", s)
+    if not callable(getattr(native, "record_event", None)):
+        raise TypeError(
+            f"record_stream(): argument 's' (position 1) must be Stream, not {type(s).__name__}"
+        )
+    array = plain(self._array)
+    backend = backend_of(array)
+    if backend.device_index(array) is None:
+        raise NotImplementedError(
+            f"record_stream: got a tensor on {self.device}, want one on a GPU: host memory is in "
+            "no stream's order (a copy from page-locked memory keeps it until it has ended)"
+        )
+    lent_memory(backend).record(array, native)
 
 
 def _cast(kind: dtypes.dtype) -> Callable[[Tensor], Tensor]:
@@ -367,7 +390,20 @@ def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
 VOLATILE = property(_volatile, _set_volatile)
 METHODS: dict[str, Any] = {
     f.__name__: f
-    for f in (to, type_as, get_device, cpu, cuda, pin_memory, item, tolist, numpy, new, module_load)
+    for f in (
+        to,
+        type_as,
+        get_device,
+        cpu,
+        cuda,
+        pin_memory,
+        record_stream,
+        item,
+        tolist,
+        numpy,
+        new,
+        module_load,
+    )
 }
 METHODS.update({
     "type": type_, "__array__": _array, "__float__": _number(float), "__int__": _number(int),

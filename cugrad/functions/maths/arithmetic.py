@@ -15,7 +15,7 @@ from ...autograd.recording.inplace import apply_inplace, check_cast
 from ...autograd.recording.record import apply, recorded
 from ...autograd.recording.views import changed, check_inplace
 from ...backends import backend_of
-from ...backends.pinned import pinned_memory
+from ...backends.lending.pinned import pinned_memory
 from ...backends.several import are_on_two, at_home
 from ...errors import FormulaError
 from ...ops.promotion import fit_scalar, result_dtype

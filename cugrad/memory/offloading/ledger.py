@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from ...backends.slab import PinnedSlab
+from ...backends.lending.slab import PinnedSlab
 
 if TYPE_CHECKING:
     from .engine import CopyEngine

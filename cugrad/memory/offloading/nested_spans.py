@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...backends import Backend
-from ...backends.slab import SlabBlock
+from ...backends.lending.slab import SlabBlock
 from .places import OnHost, Piece
 from .span import Span
 

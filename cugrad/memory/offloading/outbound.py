@@ -12,7 +12,7 @@ from ...autograd.mode import watch_writes, writes_watched
 from ...autograd.ranges import ranged
 from ...backends import Backend
 from ...backends.batched.arrays import plain
-from ...backends.slab import PinnedSlab, SlabBlock
+from ...backends.lending.slab import PinnedSlab, SlabBlock
 from ...tensor import Tensor
 from ..geometry import in_memory_order, memory_of, root_of
 from .nested_spans import absorb, covered_by, gaps_between, send

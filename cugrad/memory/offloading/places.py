@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...backends.slab import SlabBlock
+from ...backends.lending.slab import SlabBlock
 
 if TYPE_CHECKING:
     from .span import Span

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...backends.slab import SlabBlock
+from ...backends.lending.slab import SlabBlock
 from .ledger import Ledger
 from .places import (
     Absorbed,

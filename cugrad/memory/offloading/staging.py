@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...backends.slab import PinnedSlab, SlabBlock
+from ...backends.lending.slab import PinnedSlab, SlabBlock
 from .places import OnDisk, OnHost, Pageable
 from .span import Span
 

@@ -12,9 +12,9 @@ import pytest
 import cugrad
 from cugrad import backends
 from cugrad.autograd.graph import save_on_cpu
-from cugrad.backends.pinned import pinned_memory
+from cugrad.backends.lending.pinned import pinned_memory
+from cugrad.backends.lending.slab import PinnedSlab
 from cugrad.backends.reclaimers import Reclaimers
-from cugrad.backends.slab import PinnedSlab
 from cugrad.memory import offload
 from cugrad.memory.geometry import root_of
 from cugrad.memory.offloading.engine import engine_of

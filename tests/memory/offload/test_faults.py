@@ -94,7 +94,7 @@ def expression(text: str) -> ast.expr:
 ROOM = "cugrad.memory.offloading."
 CLASSES = [
     f"{ROOM}engine.CopyEngine", f"{ROOM}outbound.Outbound", f"{ROOM}inbound.Inbound",
-    "cugrad.backends.slab.PinnedSlab",
+    "cugrad.backends.lending.slab.PinnedSlab",
     f"{ROOM}stats.Meter", f"{ROOM}ledger.Ledger", f"{ROOM}span.Span", f"{ROOM}staging.Staging",
 ]  # fmt: skip
 

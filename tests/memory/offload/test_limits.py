@@ -12,7 +12,7 @@ import pytest
 import cugrad
 from cugrad import backends, memory
 from cugrad.backends import simulated
-from cugrad.backends.slab import PinnedSlab
+from cugrad.backends.lending.slab import PinnedSlab
 from cugrad.memory.codecs import CODECS, codec_of
 from tests.memory.offload.cases import CASES
 from tests.memory.offload.test_conformance import (

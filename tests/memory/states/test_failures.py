@@ -16,7 +16,7 @@ import pytest
 
 import cugrad
 from cugrad import memory
-from cugrad.backends.slab import PinnedSlab
+from cugrad.backends.lending.slab import PinnedSlab
 from cugrad.memory.disk.files import ScratchFile
 from cugrad.memory.offloading import engine
 from cugrad.memory.states.placed import HOMES

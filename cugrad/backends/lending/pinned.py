@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .protocol import Backend, Stream
+from ..protocol import Backend, Stream
 from .slab import PinnedSlab, SlabBlock
 
 __all__ = ["Held", "PinnedMemory", "pinned_memory"]

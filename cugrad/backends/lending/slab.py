@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..runtime.kept import Guarded, whole
-from .protocol import Backend
+from ...runtime.kept import Guarded, whole
+from ..protocol import Backend
 
 __all__ = ["SlabBlock", "PinnedSlab"]
 

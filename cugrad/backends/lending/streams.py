@@ -1,0 +1,112 @@
+"""Device memory that another stream uses: it is not used again before that stream is done with it.
+
+A pool gives memory again in the order of the stream that it was made on. What another stream
+reads or writes is not in that order. `Tensor.record_stream` has such memory kept here when its
+last array is gone, until the work that the other stream had queued by then has run.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from ..owners import root_of
+from ..protocol import Backend, Event, Stream
+
+__all__ = ["LentMemory", "lent_memory"]
+
+
+class _Loan:
+    """An array that owns memory, what holds that memory beside it, and the streams that use it."""
+
+    __slots__ = ("key", "owner", "device", "holder", "streams")
+
+    def __init__(self, backend: Backend, root: Any, gone: deque[_Loan]) -> None:
+        self.key, self.streams = id(root), dict[int, Stream]()  # those by their address
+        self.device, self.holder = backend.device_index(root), backend.holder_of(root)
+        # the garbage collector may call this anywhere: it appends, and no more
+        self.owner = weakref.ref(root, lambda _, loan=self: gone.append(loan))  # type: ignore[misc]
+
+
+class LentMemory:
+    """What other streams use of a backend's memory. No lock is held while a device is asked."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend, self._lock = backend, threading.Lock()
+        self._loans: dict[int, _Loan] = {}  # by the id of the owner, while that is there
+        self._gone: deque[_Loan] = deque()
+        self._ending: deque[tuple[Event, Any]] = deque()
+        backend.on_count(self._settle)
+        backend.on_out_of_memory(self._wait)
+
+    def record(self, array: Any, stream: Stream) -> None:
+        """The memory of an array outlives what a stream has queued by when the array goes."""
+        self._settle()
+        root = root_of(array)
+        with self._lock:
+            loan = self._loans.get(id(root))
+            if loan is None or loan.owner() is not root:
+                loan = self._loans[id(root)] = _Loan(self._backend, root, self._gone)
+            loan.streams[stream.ptr] = stream
+
+    def _begin_to_end(self) -> bool:
+        """Marks how far the streams are that used what is gone by now; whether there is anything
+        to wait for.
+        """
+        if not (self._gone or self._ending) or self._backend.current_stream().is_capturing():
+            return False
+        for _ in range(len(self._gone)):
+            try:
+                loan = self._gone.popleft()
+            except IndexError:  # another thread is here, too
+                break
+            with self._lock:
+                if self._loans.get(loan.key) is loan:
+                    del self._loans[loan.key]
+            with self._backend.use_device(loan.device):
+                for stream in loan.streams.values():
+                    self._ending.append((stream.record_event(), loan.holder))
+        return True
+
+    def _settle(self) -> bool:
+        """Gives back what no stream uses any more; whether there was something."""
+        return self._begin_to_end() and self._end(lambda event: event.query())
+
+    def _wait(self) -> bool:
+        """The device is full: gives back all that is gone, once the streams are done with it."""
+
+        def waited(event: Event) -> bool:
+            event.synchronize()
+            return True
+
+        return self._begin_to_end() and self._end(waited)
+
+    def _end(self, is_over: Callable[[Event], bool]) -> bool:
+        ended = False
+        for _ in range(len(self._ending)):
+            try:
+                event, holder = self._ending.popleft()
+            except IndexError:
+                break
+            if is_over(event):
+                ended = True
+            else:
+                self._ending.append((event, holder))
+        return ended
+
+
+_of: dict[str, LentMemory] = {}  # by the type of the device
+_lock = threading.Lock()
+
+
+def lent_memory(backend: Backend) -> LentMemory:
+    """The memory of a backend's devices that streams use beside that which it was made on."""
+    memory = _of.get(backend.device_type)
+    if memory is None:
+        with _lock:
+            memory = _of.get(backend.device_type) or LentMemory(backend)
+            _of[backend.device_type] = memory
+    return memory
