@@ -176,6 +176,20 @@ def test_a_loss_of_infinity_has_a_slope(lib: Any, name: str) -> None:
     assert x.grad.tolist() == [1, -1, 1, 0.5, 0]
 
 
+KEPT = [("multi_margin_loss", [0, 1]), ("multilabel_margin_loss", [[0, -1, 0], [1, 0, -1]])]
+
+
+@pytest.mark.parametrize("name, target", KEPT)
+def test_a_margin_that_is_just_kept_has_no_gradient(lib: Any, name: str, target: Any) -> None:
+    x = lib.tensor([[1.0, 1.0, 0.0], [0.0, 1.0, 0.5]], requires_grad=True)
+    loss = getattr(lib.nn.functional, name)(x, lib.tensor(target), reduction="sum")
+    (grad,) = lib.autograd.grad(loss * 3, x)
+    want = [[-1.0, 1.0, 0.0], [0.0, -1.0, 1.0]]
+    if name == "multilabel_margin_loss":  # 1 and 0 are targets of the second row, 2 is none
+        want[1] = [-1.0, -1.0, 2.0]
+    assert grad.tolist() == want
+
+
 @pytest.mark.parametrize("name", ["elu", "celu"])
 def test_the_slope_at_nan_is_that_of_positive_numbers(lib: Any, name: str) -> None:
     x = lib.tensor([float("nan"), float("inf"), 0.0], requires_grad=True)

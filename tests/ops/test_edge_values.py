@@ -246,3 +246,30 @@ def test_no_gradient_passes_where_the_derivative_is_zero(name: str, dtype: str) 
         out.backward(lib.tensor(given, dtype=out.dtype))
         grads.append(np.asarray(x.grad.float().tolist()))
     np.testing.assert_array_equal(grads[1], grads[0])
+
+
+# Whose second derivative has another value on either side of a point of KINKED.
+KINKED = (-1.0, -0.5, -0.0, 0.0, 0.5, 1.0)
+CURVED = {
+    "elu": lambda F, x: F.elu(x, 0.75),
+    "celu": lambda F, x: F.celu(x, 0.75),
+    "selu": lambda F, x: F.selu(x),
+    "huber_loss": lambda F, x: F.huber_loss(x, x.detach() * 0, delta=0.5),
+    "smooth_l1_loss": lambda F, x: F.smooth_l1_loss(x, x.detach() * 0),
+    "hardswish": lambda F, x: F.hardswish(x * 3),
+    "silu": lambda F, x: F.silu(x),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", CURVED)
+def test_second_derivatives_where_two_pieces_meet(name: str, dtype: str) -> None:
+    """As of what is zero: a gate, or padding."""
+    results = []
+    for lib in (torch, cugrad):
+        x = lib.tensor(KINKED, dtype=getattr(lib, dtype), requires_grad=True)
+        out = CURVED[name](lib.nn.functional, x).sum()
+        (first,) = lib.autograd.grad(out, x, create_graph=True)
+        (second,) = lib.autograd.grad(first.sum(), x)
+        results.append([first.tolist(), second.tolist()])
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-5, atol=1e-7)

@@ -118,3 +118,17 @@ def test_threads_take_the_same_step(dtype: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(blocks, "_part", failing)
     with pytest.raises(ZeroDivisionError):
         optimizer.step()
+
+
+@pytest.mark.parametrize("differentiable", [False, True])
+def test_the_sign_of_what_is_no_number_is_zero(differentiable: bool) -> None:
+    """As that of a tensor: an element whose gradient is nan stays where it is, in each way."""
+
+    def follow(m: Any, param: Any, grad: Any) -> dict[str, Any]:
+        return {"param": param - m.sign(grad) * 0.5}
+
+    param = cugrad.ones(5)
+    grad = cugrad.tensor([2.0, -2.0, 0.0, -0.0, float("nan")])
+    with cugrad.no_grad() if not differentiable else cugrad.enable_grad():
+        advance(rule()(follow), [param], [grad], {}, {}, differentiable)
+    assert param.tolist() == [0.5, 1.5, 1.0, 1.0, 1.0]

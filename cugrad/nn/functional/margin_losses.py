@@ -92,7 +92,7 @@ def multi_margin_loss(
     _check_classes(y, classes)
     of_one_dtype("multi_margin_loss", input, weight=weight)
     index = y.unsqueeze(1)
-    losses = (margin - x.gather(1, index) + x).clamp(min=0)
+    losses = (margin - x.gather(1, index) + x).relu()  # no gradient where the margin is just kept
     if p == 2:
         losses = losses * losses
     if weight is not None:
@@ -144,7 +144,7 @@ def multilabel_margin_loss(
     is_target = zeros((x.shape[0], classes + 1), dtype=dtypes.bool_, device=x.device)
     is_target = is_target.scatter(1, chosen, True)[:, :classes]
     of_targets = x.gather(1, recorded.where(listed, y, 0))
-    pairs = (1 - of_targets.unsqueeze(2) + x.unsqueeze(1)).clamp(min=0)
+    pairs = (1 - of_targets.unsqueeze(2) + x.unsqueeze(1)).relu()
     counted = listed.unsqueeze(2) & ~is_target.unsqueeze(1)
     losses = recorded.where(counted, pairs, 0.0).sum((1, 2)) / classes
     if single and reduction == "none":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import pi, sqrt
+from math import inf, pi, sqrt
 from typing import Any
 
 from ..precision import narrow, wide
@@ -125,7 +125,8 @@ def _huber(xp: Any, self: Array, delta: float = 1.0) -> Array:
 
 
 row("huber", "self", _huber, ELEMENTWISE, promote=FLOAT,
-    self=lambda m, g, self, delta: g * m.clamp(self, -delta, delta), public=False,
+    # hardtanh, not clamp: its derivative at delta itself is that of the line, as in PyTorch
+    self=lambda m, g, self, delta: g * m.hardtanh(self, -delta, delta), public=False,
     doc="half the square of what is within delta, and from there on a line",
     refuses="c")  # fmt: skip
 
@@ -149,10 +150,17 @@ def _elu(
     return narrow(xp.where(x > 0, x * scale, bent), self)
 
 
+def _below_zero(m: Any, x: Any) -> Any:
+    """What the exponential is of, without inf in the branch not taken; at 0 it is flat, so that
+    the second derivative is that of the line, as in PyTorch.
+    """
+    return m.hardtanh(x, -inf, 0.0)
+
+
 row("elu", "self", _elu, ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, self, alpha, scale, input_scale: m.where(
-        self <= 0,  # the clamp: no inf in the branch not taken
-        g * (m.exp(m.clamp(self, None, 0) * input_scale) * (alpha * scale * input_scale)),
+        self <= 0,
+        g * (m.exp(_below_zero(m, self) * input_scale) * (alpha * scale * input_scale)),
         g * scale),
     public=False,
     refuses="c",
@@ -166,7 +174,7 @@ def _celu(xp: Any, self: Array, alpha: float = 1.0) -> Array:
 
 row("celu", "self", _celu, ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, self, alpha: m.where(
-        self <= 0, g * m.exp(m.clamp(self, None, 0) / alpha), g), public=False,
+        self <= 0, g * m.exp(_below_zero(m, self) / alpha), g), public=False,
     refuses="c")  # fmt: skip
 
 # Piecewise linear ---------------------------------------------------------------------------------

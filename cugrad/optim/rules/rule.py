@@ -160,14 +160,10 @@ def _functions_of_numbers(xp: Any) -> dict[str, Any]:
     def single(x: Any) -> Any:
         return x.astype(np.float32).astype(x.dtype) if _is_array(x) else float(np.float32(x))
 
-    def sign(x: float) -> float:
-        return math.copysign(float(x != 0), x)
-
     of_floats: list[tuple[str, Any]] = [
         ("sqrt", math.sqrt),
         ("maximum", max),
         ("minimum", min),
-        ("sign", sign),
     ]
     functions = {name: either(function, getattr(xp, name)) for name, function in of_floats}
     functions |= {"choose": choose, "absolute": abs, "single": single}

@@ -112,7 +112,8 @@ class SymbolicForm:
         return self._reading.apply("sqrt", x)
 
     def sign(self, x: Any) -> Symbol:
-        return self._reading.apply("sign", x)
+        # 0 of what is no number, as that of tensors; NumPy's and CuPy's are nan
+        return self.where(x > 0, 1.0, self.where(x < 0, -1.0, 0.0))
 
     def abs(self, x: Any) -> Symbol:
         return self._reading.apply("absolute", x)
