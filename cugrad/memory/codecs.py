@@ -83,11 +83,11 @@ class _Float:
         ]  # fmt: skip
 
     def encode(self, xp: Any, array: Array) -> Array:
-        return xp.one_kernel(f"encode {self.name}", [array], lambda: self._encode(xp, array))
+        return xp.one_kernel(f"encode {self.name}", lambda: self._encode(xp, array))
 
     def decode(self, xp: Any, payload: Array, dtype: Any, shape: tuple[int, ...]) -> Array:
         run = lambda: self._decode(xp, payload, dtype, shape)
-        return xp.one_kernel(f"decode {self.name}", [payload], run)
+        return xp.one_kernel(f"decode {self.name}", run)
 
     def _encode(self, xp: Any, array: Array) -> Array:
         if not self.applies(array.dtype):

@@ -151,6 +151,7 @@ def _gather_backward(xp: Any, grad: Any, index: Any, shape: Shape, dim: int) -> 
 row(
     "gather_backward", "grad index", _gather_backward, LINEAR,
     grad=lambda m, g, index, dim: m.gather(g, index, dim),
+    kernels=(1, 0),
     doc="the adjoint of gather: zeros of a shape, to which `grad` is added where gather looked",
 )  # fmt: skip
 
@@ -192,6 +193,7 @@ def _scatter_zero(xp: Any, self: Any, index: Any, dim: int) -> Any:
 row(
     "scatter_zero", "self index", _scatter_zero, LINEAR,
     self=lambda m, g, index, dim: m.scatter_zero(g, index, dim),
+    kernels=(2, 0),
     doc="a copy of self with zeros where scatter would write",
 )  # fmt: skip
 
@@ -199,14 +201,14 @@ row(
     "scatter", "self index src", _scatter, NONE,
     self=lambda m, g, index, dim: m.scatter_zero(g, index, dim),
     src=_scatter_src,
-    jvp=_scatter_jvp("scatter"),
+    jvp=_scatter_jvp("scatter"), kernels=(2, 0),
 )  # fmt: skip
 
 row(
     "scatter_add", "self index src", _scatter_add, NONE,
     self=lambda g: g,
     src=_scatter_src,
-    jvp=_scatter_jvp("scatter_add"),
+    jvp=_scatter_jvp("scatter_add"), kernels=(1, 0),
 )  # fmt: skip
 
 

@@ -56,7 +56,7 @@ class Op:
         "formulas", "jvp_formula", "view", "outputs", "differentiable", "promote", "promoted",
         "holomorphic", "node_name", "_gradients", "doc", "many", "_counted", "inplace", "held",
         "inherits", "cost", "flops", "refuses", "fits", "public", "also", "out", "in_place",
-        "widens", "passes", "dense", "lies", "number_first",
+        "widens", "passes", "dense", "lies", "number_first", "kernels",
     )  # fmt: skip
 
     def __init__(
@@ -88,6 +88,7 @@ class Op:
         dense: bool | str = False,
         widens: bool = True,
         passes: int | None = None,
+        kernels: tuple[int, int] = (0, 0),
         doc: str = "",
         **formulas: Formula,
     ) -> None:
@@ -116,6 +117,7 @@ class Op:
         self.lies = lying_as if dense == AS_INPUT else None  # as the first operands do
         self.widens = widens  # whether a host computes half precision in float32, rounded once
         self.passes = passes  # of the forward over its elements, where its code has more than calls
+        self.kernels = kernels  # that a GPU has for its forward, and its gradients, if any
         self.node_name = node or _camel(name) + "Backward0"
         self.ufunc = forward if isinstance(forward, str) else None
         self.forward = _named(forward) if isinstance(forward, str) else forward

@@ -81,6 +81,7 @@ def install() -> None:
         _count_method(f"__{short}__", short)
     _count_indexing()
     _count_attributes()
+    _count_special()
     _count_named()
     fake_cuda.install()
 
@@ -116,21 +117,22 @@ def _count_method(method: str, name: str) -> None:
     setattr(fake_cuda.ndarray, method, counting)
 
 
+def _arrays_in(index: Any) -> int:
+    items = index if isinstance(index, tuple) else (index,)
+    return sum(isinstance(i, fake_cuda.ndarray) for i in items)
+
+
 def _count_indexing() -> None:
     read, write = fake_cuda.ndarray.__getitem__, fake_cuda.ndarray.__setitem__
 
-    def arrays_in(index: Any) -> int:
-        items = index if isinstance(index, tuple) else (index,)
-        return sum(isinstance(i, fake_cuda.ndarray) for i in items)
-
     def getitem(self: Any, index: Any) -> Any:
-        result, arrays = read(self, index), arrays_in(index)
+        result, arrays = read(self, index), _arrays_in(index)
         if arrays:
             note("take", (result, result), arrays + 2 if arrays > 1 else 1)
         return result
 
     def setitem(self: Any, index: Any, value: Any) -> None:
-        arrays = arrays_in(index)
+        arrays = _arrays_in(index)
         note("put", (value, value), arrays + 2 if arrays > 1 else 1)
         write(self, index, value)
 
@@ -156,6 +158,22 @@ def _count_attributes() -> None:
         return method
 
     fake_cuda.ndarray.__getattr__ = getattribute  # type: ignore[method-assign]
+
+
+def _count_special() -> None:
+    function_of = fake_cuda.Special.__getattr__
+
+    def function(self: Any, name: str) -> Any:
+        call = function_of(self, name)
+
+        def counting(*args: Any) -> Any:
+            result = call(*args)
+            note(f"special.{name}", (*args, result))
+            return result
+
+        return counting
+
+    fake_cuda.Special.__getattr__ = function  # type: ignore[method-assign]
 
 
 def _count_named() -> None:
@@ -185,8 +203,8 @@ def _count_named() -> None:
         product(ta, tb, m, n, k, *args)
 
     def add_at(a: Any, indices: Any, b: Any) -> None:
-        several = isinstance(indices, tuple)
-        note("scatter_add", (a, b, b), 2 + len(indices) if several else 1)
+        arrays = _arrays_in(indices)
+        note("scatter_add", (a, b, b), arrays + 2 if arrays > 1 else 1)
         adds(a, indices, b)
 
     fake_cublas._gemm, fake_cuda.add_at = gemm, add_at

@@ -60,7 +60,7 @@ class MetaNamespace(HostNames):
     def __init__(self) -> None:
         super().__init__(HOST)
 
-    def one_kernel(self, name: str, inputs: list[Any], run: Callable[[], Any]) -> Any:
+    def one_kernel(self, name: str, run: Callable[[], Any]) -> Any:
         """What `run()` answers."""
         return run()
 

@@ -5,8 +5,8 @@ vector clocks check every access, and raise `RaceError`; virtual time says what 
 
 `machine.py` is the device, and the order of work: begin there. `streams.py` has its streams and
 events. `array.py` and `namespace.py` are its arrays and functions, `memory.py` its pool, `races.py`
-the vector clocks, `cost.py` what work costs, `links.py` what collectives do, `timeline.py` what
-happened, and `backend.py` the protocol over them.
+the vector clocks, `cost.py` what work costs, `rows.py` how many kernels a row is, `links.py` what
+collectives do, `timeline.py` what happened, and `backend.py` the protocol over them.
 Users import the names below; `cuda.sanitizer` imports `races.py`.
 
 >>> import cugrad as torch
@@ -27,7 +27,6 @@ from typing import Any
 
 from ...runtime.contexts import Context
 from ...runtime.kept import Switch
-from .array import SimulatedArray
 from .backend import MACHINE, SimulatedBackend
 from .cost import A100, GH200, H100, H200, PRESETS, Model, preset
 from .links import Links
@@ -109,8 +108,8 @@ class configured(Switch, Context):
 def one_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of device arrays that costs what one kernel does, however many it launches.
 
-    It is charged for reading its arguments once, for writing the array that it returns, and for
-    the products of matrices in it: what a GPU does in one pass, where NumPy needs several.
+    It is charged for reading what it reads once, for writing what it returns, and for the products
+    of matrices in it: what a GPU does in one pass, where NumPy needs several.
 
     >>> from cugrad import backends
     >>> from cugrad.backends import simulated
@@ -123,8 +122,7 @@ def one_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def fused(*args: Any) -> Any:
-        inputs = [a for a in args if isinstance(a, SimulatedArray)]
-        return MACHINE.one_kernel(function.__name__, inputs, lambda: function(*args))
+        return MACHINE.in_kernels(function.__name__, lambda: function(*args))
 
     return fused
 

@@ -220,7 +220,10 @@ def run(
     """
     machine: Machine = kind.machine
     reads: list[Any] = []
+    if type(function) is np.ufunc and len(args) > function.nin:
+        args, kwargs = args[: function.nin], {**kwargs, "out": args[function.nin :]}
     bare_args = [_bare(a, kind, reads, hosts) for a in args]
+    count = len(reads)
     bare_kwargs = {k: _bare(v, kind, reads, hosts) for k, v in kwargs.items()} if kwargs else {}
     if name in VIEWS:
         with np.errstate(all="ignore"):
@@ -234,17 +237,16 @@ def run(
         writes = list(outs) if isinstance(outs, tuple) else [outs]
     with machine.lock:
         stream = machine.current()
-        if writes:
-            reads = [a for a in reads if not any(a is w for w in writes)]
-        machine.launch(stream, name, reads, writes)
+        others = [a for a in reads if not any(a is w for w in writes)] if writes else reads
+        machine.launch(stream, name, others, writes)
         with np.errstate(all="ignore"):
             result = function(*bare_args, **bare_kwargs)
         outputs: list[Any] = []
         if writes and outs is not None:
             result = outs[0] if isinstance(outs, tuple) and len(outs) == 1 else outs
         else:
-            result = _clothe(result, kind, reads, stream, name, outputs)
-        machine.finish(stream, name, reads, outputs or writes)
+            result = _clothe(result, kind, others, stream, name, outputs)
+        machine.finish(stream, name, others if outs is None else reads[:count], outputs or writes)
         if name in SYNCHRONOUS or name.startswith("linalg."):
             machine.synchronize_stream(stream)
     return result
@@ -365,7 +367,7 @@ def run_in_place(array: Any, name: str, call: Callable[..., Any], other: Any) ->
         machine.launch(stream, name, reads, (array,))
         with np.errstate(all="ignore"):
             call(array._host, value)
-        machine.finish(stream, name, reads, (array,))
+        machine.finish(stream, name, (array, *reads), (array,))
 
 
 for _name in ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -12,12 +13,14 @@ from ...runtime.kept import Switch
 from ..allocations import MemorySegment, statistics_of
 from ..copies import check_copy
 from ..numpy.backend import HostRng
+from ..wanted import wanted
 from .array import SimulatedArray, run
 from .cost import Model
 from .machine import Machine, SimulatedEvent, SimulatedStream
 from .memory import empty_pinned, pinned_of
 from .mirrors import MirroredRank
 from .namespace import SimulatedNamespace
+from .rows import forward_of, gradients_of, in_place
 
 __all__ = ["MACHINE", "SimulatedBackend", "SimulatedRng"]
 
@@ -93,7 +96,8 @@ class SimulatedBackend:
     CUDA, share one machine, but their arrays do not mix.
     """
 
-    readable, runs_rows, makes_kernels, stands_in = True, False, False, True
+    readable, runs_rows, makes_kernels, stands_in = True, True, False, True
+    least = 0
     attention: Any = None  # by rows
 
     def __init__(self, device_type: str = "simulated") -> None:
@@ -104,6 +108,7 @@ class SimulatedBackend:
         })  # fmt: skip
         self.array_types: tuple[type, ...] = (self._kind,)
         self.xp: Any = SimulatedNamespace(self._kind)
+        self._rows: dict[Any, Callable[..., Any]] = {}  # by op
 
     @property
     def model(self) -> Model:
@@ -111,6 +116,29 @@ class SimulatedBackend:
 
     def host_seconds(self) -> float:
         return self.machine.host_time
+
+    # rows
+
+    def row_function(self, op: Any) -> Callable[..., Any]:
+        """A row's forward, at the cost of a GPU's kernels for it."""
+        function = self._rows.get(op)
+        if function is None:
+            function = self._rows[op] = forward_of(op, self.xp, self.machine)
+        return function
+
+    def run_row(
+        self, op: Any, operands: Any, params: dict[str, Any], home: Array | None = None
+    ) -> Any:
+        """The result of a row; an elementwise one may lie in `home`, which is then answered."""
+        function = self.row_function(op)
+        if home is None or op.kind != "elementwise" or not wanted.fused:
+            return function(*operands, **params)
+        run = partial(in_place, function, operands, params, home, self.xp)
+        return self.machine.in_kernels(op.name, run)
+
+    def gradients_function(self, op: Any, mask: int, raw: Any) -> Callable[..., Any] | None:
+        """The gradients of a row, at such a cost, too."""
+        return gradients_of(op, mask, raw, self.machine)
 
     # arrays
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
 from .links import HDR_NVLINK3, NDR_NVLINK4, Links
 
-__all__ = ["A100", "GH200", "H100", "H200", "PRESETS", "Model", "Resource", "flops_of", "preset",
-           "products_of", "traffic_of"]  # fmt: skip
+__all__ = ["A100", "GH200", "H100", "H200", "PRESETS", "Model", "Resource", "Traffic", "flops_of",
+           "preset", "products_of", "traffic_of"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -124,14 +125,18 @@ GATHERS = frozenset(["getitem", "take", "take_along_axis", "choose"])
 SCATTERS = frozenset(["index_add", "index_reduce", "put", "put_along_axis"])
 
 
-def traffic_of(name: str, inputs: list[Any], outputs: list[Any]) -> int:
-    """Bytes that a kernel by NumPy's name reads and writes: what is repeated is read once."""
+def traffic_of(
+    name: str, inputs: Sequence[Any], outputs: Sequence[Any]
+) -> tuple[list[int], list[int]]:
+    """Bytes of each array that a kernel by NumPy's name reads, and that it writes: what is
+    repeated is read once.
+    """
     read, written = [_bytes_of(a) for a in inputs], [_bytes_of(a) for a in outputs]
     if name in GATHERS and read:
         read[0] = min(read[0], sum(written))
     if name in SCATTERS and read and written:
         written[0] = min(written[0], 2 * max(read))
-    return sum(read) + sum(written)
+    return read, written
 
 
 def _bytes_of(array: Any) -> int:
@@ -141,14 +146,68 @@ def _bytes_of(array: Any) -> int:
     return nbytes
 
 
-def flops_of(name: str, inputs: list[Any], outputs: list[Any]) -> float:
+class Traffic:
+    """What kernels that a GPU has in one, or in few, read, write and compute together.
+
+    What is read again is read once, and what is made and dropped among them is in no memory:
+    allocations are known by their numbers, those that are made meanwhile by larger ones.
+    """
+
+    __slots__ = ("first", "kernels", "read", "sizes", "written", "made", "flops", "dtype")
+
+    def __init__(self, first: int) -> None:
+        self.first, self.kernels, self.flops, self.dtype = first, 0, 0.0, "float32"
+        self.read: dict[tuple[int, int], int] = {}  # bytes, by allocation and view
+        self.sizes: dict[int, int] = {}  # of all of what is read of
+        self.written: dict[int, int] = {}
+        self.made: dict[int, int] = {}
+
+    def add(self, name: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """A kernel by NumPy's name that has run among them."""
+        self.kernels += 1
+        read, written = traffic_of(name, inputs, outputs)
+        for array, nbytes in zip(inputs, read):
+            number = array._allocation.number
+            if number < self.first and number not in self.written:
+                view = number, id(array)
+                self.read[view] = max(nbytes, self.read.get(view, 0))
+                self.sizes[number] = (array if array._base is None else array._base).nbytes
+        for array, nbytes in zip(outputs, written):
+            number = array._allocation.number
+            to = self.written if number < self.first else self.made
+            to[number] = max(nbytes, to.get(number, 0))
+        flops = products_of(name, inputs, outputs)
+        if flops:
+            self.flops += flops
+            self.dtype = outputs[0].dtype.name
+
+    def bytes_of(self, results: Any) -> tuple[int, int]:
+        """Bytes that are read, and that are written where `results` is what is left of it all."""
+        left = dict(self.sizes)
+        for (number, _), nbytes in self.read.items():
+            left[number] = max(0, left[number] - nbytes)
+        read = sum(self.sizes.values()) - sum(left.values())
+        kept = {a._allocation.number for a in _arrays_in(results)}
+        results_written = sum([n for number, n in self.made.items() if number in kept])
+        return read, sum(self.written.values()) + results_written
+
+
+def _arrays_in(results: Any) -> Iterator[Any]:
+    if type(results) in (tuple, list):
+        for part in results:
+            yield from _arrays_in(part)
+    elif hasattr(results, "_allocation"):
+        yield results
+
+
+def flops_of(name: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> float:
     """Floating-point operations of a kernel by NumPy's name, one an element where unknown."""
     return products_of(name, inputs, outputs) or float(
         max([a.size for a in (*inputs, *outputs)], default=0)
     )
 
 
-def products_of(name: str, inputs: list[Any], outputs: list[Any]) -> float:
+def products_of(name: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> float:
     """Floating-point operations of products of matrices, and of what is made of such; else 0."""
     base = name.rpartition(".")[2]
     if base in ("matmul", "dot", "__matmul__") and len(inputs) > 1 and inputs[0].ndim:

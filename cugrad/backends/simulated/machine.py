@@ -18,7 +18,7 @@ import numpy as np
 
 from ..reclaimers import Reclaimers
 from . import cost
-from .memory import Pool, check_free, pinned_of, ranges_of
+from .memory import Pool, check_free, numbers, pinned_of, ranges_of
 from .races import Clocks, Shadow
 from .streams import Marker, SimulatedEvent, SimulatedStream
 from .timeline import Record, Timeline
@@ -33,6 +33,7 @@ POLLS = 64  # how often query() may deny an event that could have happened
 
 class _Current(threading.local):
     stream: SimulatedStream | None = None
+    traffic: cost.Traffic | None = None  # what kernels are charged as few
 
 
 class Machine:
@@ -48,7 +49,6 @@ class Machine:
         self.freed_pinned: deque[Shadow] = deque()
         self.pinned_numbers = itertools.count(1)
         self.reclaimers, self.settlers = Reclaimers(), Reclaimers()
-        self.fused: list[float] | None = None  # flops of kernels that are charged as one
         self._here = _Current()
         self.reset()
 
@@ -299,30 +299,37 @@ class Machine:
 
     def finish(self, stream: SimulatedStream, name: str, reads: Any, outputs: Any) -> None:
         """A kernel has run: its cost."""
-        if self.fused is not None:
-            self.fused.append(cost.products_of(name, reads, outputs))
+        traffic = self._here.traffic
+        if traffic is not None:
+            traffic.add(name, reads, outputs)
             return
-        nbytes = cost.traffic_of(name, reads, outputs)
-        flops = cost.flops_of(name, reads, outputs)
+        read, written = cost.traffic_of(name, reads, outputs)
+        nbytes, flops = sum(read) + sum(written), cost.flops_of(name, reads, outputs)
         dtype = name_of(outputs[0].dtype) if outputs else "float32"
         seconds = self.model.kernel(nbytes, flops, dtype)
         self.charge(stream, name, "kernel", seconds, nbytes, flops)
 
-    def one_kernel(self, name: str, inputs: list[Any], run: Callable[[], Any]) -> Any:
-        """What `run()` answers; its kernels cost as one that reads `inputs` and writes that."""
-        with self.lock:
-            before, self.fused = self.fused, []
-            try:
-                result = run()
-            finally:
-                flops, self.fused = sum(self.fused), before
-            if before is not None:
-                before.append(flops)
-                return result
-            nbytes = cost.traffic_of(name, inputs, [result])
-            seconds = self.model.kernel(nbytes, flops, result.dtype.name)
-            self.charge(self.current(), name, "kernel", seconds, nbytes, flops)
-            return result
+    def in_kernels(self, name: str, run: Callable[[], Any], most: int = 1) -> Any:
+        """What `run()` answers; its kernels cost as `most` do, each of which reads what was there
+        before, and which together write what is left.
+        """
+        here = self._here
+        if here.traffic is not None:  # a part of what costs so
+            return run()
+        try:
+            here.traffic = traffic = cost.Traffic(next(numbers))
+            result = run()
+        finally:
+            here.traffic = None
+        count = min(most, traffic.kernels)
+        if count:
+            read, written = traffic.bytes_of(result)
+            nbytes, flops = read + written // count, traffic.flops / count
+            seconds = self.model.kernel(nbytes, flops, traffic.dtype)
+            with self.lock:
+                for _ in range(count):
+                    self.charge(self.current(), name, "kernel", seconds, nbytes, flops)
+        return result
 
     def copy(self, dst: Any, src: Any, stream: SimulatedStream) -> None:
         """Queues a copy of bytes; with ordinary host memory the host waits, as CUDA may."""

@@ -28,6 +28,7 @@ __all__ = ["Allocation", "OutOfMemoryError", "PinnedArray", "Pool", "empty_pinne
 Host = np.ndarray[Any, Any]
 POISON = 0xFF  # NaN in every float dtype, -1 in the integers
 ROUND = 512  # CuPy's blocks
+numbers = itertools.count(1)  # of allocations
 
 
 class Chunk:
@@ -48,12 +49,13 @@ class Chunk:
 class Allocation:
     """A tenancy of a chunk. With its last reference the chunk goes back, at once, with no event."""
 
-    __slots__ = ("chunk", "memory", "shadow", "returned", "ticket")
+    __slots__ = ("chunk", "memory", "shadow", "returned", "ticket", "number")
 
     def __init__(self, chunk: Chunk, returned: deque[Chunk] | None) -> None:
         self.chunk, self.returned = chunk, returned
         self.memory, self.shadow = chunk.memory, chunk.shadow
         self.ticket: Any = None
+        self.number = next(numbers)  # later ones have larger numbers
 
     def __del__(self) -> None:
         # the garbage collector may call this inside any lock; an interrupt may have kept __init__

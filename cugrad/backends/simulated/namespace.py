@@ -71,9 +71,9 @@ class SimulatedNamespace(Names):
         super().__init__(kind, HOST, "")
         self.ndarray = kind
 
-    def one_kernel(self, name: str, inputs: list[Any], run: Callable[[], Any]) -> Any:
+    def one_kernel(self, name: str, run: Callable[[], Any]) -> Any:
         """What `run()` answers, at the cost of one kernel, for what a GPU has one for."""
-        return self._kind.machine.one_kernel(name, inputs, run)  # type: ignore[attr-defined]
+        return self._kind.machine.in_kernels(name, run)  # type: ignore[attr-defined]
 
     def empty(self, shape: Any, dtype: Any = float, order: Any = "C") -> Any:
         """An array of what its memory happens to contain: poison, or a former tenant's values."""

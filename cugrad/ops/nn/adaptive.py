@@ -59,6 +59,7 @@ for _n in (1, 2, 3):
             g, indices, self_shape[len(self_shape) - len(sizes) :]),
         jvp=lambda m, self_t, indices, sizes: (
             m.max_pool_gather(self_t, indices, len(sizes)), None),
+        kernels=(1, 1),
         doc="the maximum of each window of as many as sizes say, and where it lies in its plane",
         refuses="c",
     )  # fmt: skip

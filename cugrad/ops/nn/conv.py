@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -112,8 +111,7 @@ def _convolution(
         flat = xp.reshape(input, (images, channels, prod(outputs)))
         result = xp.matmul(xp.reshape(weight, (out_channels, channels)), flat)
     elif is_depthwise(xp, channels, out_channels, groups, geometry):
-        run = partial(depthwise, xp, input, weight, geometry[2], geometry[3])
-        result = xp.one_kernel("depthwise", [input, weight], run)
+        result = depthwise(xp, input, weight, geometry[2], geometry[3])
     elif goes_by_lines(xp, input, outputs, geometry, out_channels, groups):
         result = by_lines(xp, input, weight, outputs, geometry, groups)
     else:
@@ -172,8 +170,7 @@ def _convolution_input(
         return xp.reshape(result, (images, channels, *input_size))
     if _turns(tuple(input_size), outputs, geometry):
         if is_depthwise(xp, channels, out_channels, groups, geometry):
-            run = partial(depthwise_input, xp, grad_output, weight, geometry[2], geometry[3])
-            return xp.one_kernel("depthwise input", [grad_output, weight], run)
+            return depthwise_input(xp, grad_output, weight, geometry[2], geometry[3])
         size = tuple(input_size)
         if goes_by_lines(xp, grad_output, size, geometry, channels, groups):
             return by_lines_input(xp, grad_output, weight, size, geometry, groups)
@@ -201,8 +198,7 @@ def _convolution_weight(
     geometry = _geometry(len(outputs), kernel_size, stride, padding, dilation)
     whole = _sizes(input.shape[2:], geometry) == outputs  # none to spare, as of an output padding
     if whole and is_depthwise(xp, channels, out_channels, groups, geometry):
-        run = partial(depthwise_weight, xp, grad_output, input, *geometry[:1], *geometry[2:])
-        return xp.one_kernel("depthwise weight", [grad_output, input], run)
+        return depthwise_weight(xp, grad_output, input, *geometry[:1], *geometry[2:])
     if whole and goes_by_lines(xp, input, outputs, geometry, out_channels, groups):
         return by_lines_weight(xp, grad_output, input, geometry, groups)
     rows, wide = channels // groups * prod(kernel_size), _accumulator(xp, input)
@@ -246,6 +242,7 @@ row(
     weight=lambda m, g, input, weight_shape, stride, padding, dilation, groups: (
         m.convolution_weight(g, input, weight_shape[2:], stride, padding, dilation, groups)),
     bias=lambda m, g: m.sum(g, (0, *range(2, len(g.shape)))),
+    kernels=(1, 0),
     doc="cross-correlation of (N, C, *size) with (O, C / groups, *kernel)",
     cost=CONVOLUTION, flops=convolution_flops, also="conv1d conv2d conv3d",
 )  # fmt: skip
@@ -270,6 +267,7 @@ row(
     grad_output=_again,
     weight=lambda m, g, grad_output, weight_shape, stride, padding, dilation, groups: (
         m.convolution_weight(grad_output, g, weight_shape[2:], stride, padding, dilation, groups)),
+    kernels=(1, 0),
     doc="the adjoint of convolution in its input, of spatial size input_size: conv_transpose",
     cost=CONVOLUTION, flops=convolution_input_flops,
 )  # fmt: skip
@@ -281,6 +279,7 @@ row(
         _again(m, input, g, grad_output_shape, stride, padding, dilation, groups)),
     input=lambda m, g, grad_output, input_shape, stride, padding, dilation, groups: (
         m.convolution_input(grad_output, g, input_shape[2:], stride, padding, dilation, groups)),
+    kernels=(1, 0),
     doc="the adjoint of convolution in its weight, of spatial size kernel_size",
     cost=CONVOLUTION, flops=convolution_weight_flops,
 )  # fmt: skip

@@ -24,6 +24,7 @@ row(
     "native_dropout", "self bits", _native_dropout, LINEAR, promote=FLOAT,
     dense=AS_INPUT,
     self=lambda m, g, bits, mask_shape, p: m.native_dropout(g, bits, mask_shape, p),
+    kernels=(1, 0),
     doc="self where the mask of mask_shape, packed in bits, is 1, scaled by 1 / (1 - p), else 0",
 )  # fmt: skip
 

@@ -187,6 +187,7 @@ row(
     weight=lambda m, g, input, mean, invstd, eps: (
         m.native_batch_norm_backward_weight(g, input, mean, invstd, eps)),
     bias=lambda m, g: m.sum(g, _channel_dims(g)),
+    kernels=(2, 2),
     doc="(N, C, ...) standardised by each channel's own statistics, which are returned too",
     refuses="c",
 )  # fmt: skip
@@ -255,6 +256,7 @@ row(
         None if weight_t is None else m.batch_norm_inference(
             input, weight_t, None, running_mean, running_var, eps),
         None if bias_t is None else m.expand(_per_channel(m, bias_t, input), input.shape)),
+    kernels=(2, 0),
     doc="(N, C, ...) standardised by given statistics, which get no gradient",
     refuses="c",
 )  # fmt: skip
@@ -352,6 +354,7 @@ row(
     weight=lambda m, g, input, mean, rstd, normalized_shape, eps: (
         m.native_layer_norm_backward_weight(g, input, mean, rstd, normalized_shape, eps)),
     bias=lambda m, g, bias_shape: m.sum_to_shape(g, bias_shape),
+    kernels=(1, 2),
     doc="input standardised over its last dims, of normalized_shape",
     refuses="c",
 )  # fmt: skip
@@ -369,6 +372,7 @@ row(
                 g, input, None, mean, rstd, normalized_shape, eps),
             weight_shape)),
     jvp=_layer_norm_backward_jvp,
+    kernels=(1, 0),
     doc="the adjoint of native_layer_norm in its input",
 )  # fmt: skip
 
@@ -437,6 +441,7 @@ row(
     weight=lambda m, g, input, mean, rstd, num_groups, eps: (
         m.native_group_norm_backward_weight(g, input, mean, rstd, num_groups, eps)),
     bias=lambda m, g: m.sum(g, _channel_dims(g)),
+    kernels=(1, 2),
     doc="each of num_groups groups of the channels of (N, C, ...) standardised for each sample",
     refuses="c",
 )  # fmt: skip
@@ -495,6 +500,7 @@ row(
             m.rms_norm_backward(input_t, input, None, rstd, normalized_shape, eps), weight),
         None if weight_t is None else m.rms_norm(input, weight_t, normalized_shape, eps)[0]),
         None),
+    kernels=(1, 2),
     doc="input over the root of the mean of its squares over its last dims, of normalized_shape",
 )  # fmt: skip
 
@@ -516,5 +522,6 @@ row(
                 grad_output, input, weight_t, rstd, normalized_shape, eps),
             None if input_t is None else _rms_norm_bend(
                 m, input_t, grad_output, input, weight, normalized_shape, eps)),
+    kernels=(1, 0),
     doc="the adjoint of rms_norm in its input",
 )  # fmt: skip

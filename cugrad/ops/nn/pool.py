@@ -180,6 +180,7 @@ def _max_pool_rows(n: int) -> None:
         jvp=lambda m, self_t, offsets, kernel_size, stride, padding, dilation: (
             m.max_pool_gather(self_t, m.max_pool_indices(
                 offsets, self_t.shape[-n:], kernel_size, stride, padding, dilation), n), None),
+        kernels=(1, 1),
         doc="the maximum of each window, and its number in the window, as small as that may be",
         refuses="c",
     )  # fmt: skip
@@ -279,6 +280,7 @@ def _avg_pool_rows(n: int) -> None:
     row(
         f"avg_pool{n}d", "self", forward, LINEAR, promote=CAST, self=adjoint, dense=AS_INPUT,
         node=f"AvgPool{n}DBackward0", doc="the average of each window", refuses="c",
+        kernels=(1, 0),
     )  # fmt: skip
 
 
@@ -297,6 +299,7 @@ def _avg_pool_again(
 row(
     "avg_pool_backward", "grad_output", _avg_pool_backward, LINEAR, promote=CAST,
     grad_output=_avg_pool_again,
+    kernels=(1, 0),
     doc="the adjoint of avg_pool on planes of input_size",
     refuses="c",
 )  # fmt: skip

@@ -93,6 +93,7 @@ row(
     "softmax", "self", _softmax, promote=FLOAT, dense=True,
     self=lambda m, g, result, dim: m.softmax_backward(g, result, dim),
     jvp=lambda m, self_t, result, dim: m.softmax_backward(self_t, result, dim),
+    kernels=(1, 0),
     doc="exp(self) / sum of it along dim",
     refuses="c",
 )  # fmt: skip
@@ -109,6 +110,7 @@ row(
         None if output_t is None else (
             output_t * (grad_output - _total(m, grad_output * output, dim))
             - output * _total(m, grad_output * output_t, dim))),
+    kernels=(1, 0),
     doc="the product of the Jacobian of softmax, at the result output, with grad_output",
 )  # fmt: skip
 
@@ -116,6 +118,7 @@ row(
     "log_softmax", "self", _log_softmax, promote=FLOAT, dense=True,
     self=lambda m, g, result, dim: m.log_softmax_backward(g, result, dim),
     jvp=lambda m, self_t, result, dim: self_t - _total(m, self_t * m.exp(result), dim),
+    kernels=(1, 0),
     doc="the logarithm of softmax, without forming it",
     refuses="c",
 )  # fmt: skip
@@ -129,6 +132,7 @@ row(
         None if grad_output_t is None else m.log_softmax_backward(grad_output_t, output, dim),
         None if output_t is None else (
             -(output_t * m.exp(output) * _total(m, grad_output, dim)))),
+    kernels=(1, 0),
     doc="the product of the transposed Jacobian of log_softmax, at output, with grad_output",
 )  # fmt: skip
 
@@ -196,6 +200,7 @@ row(
             g, target, weight, total_weight, self_shape, reduction, ignore_index)),
     jvp=lambda m, self_t, target, weight, reduction, ignore_index: (
         m.nll_loss(self_t, target, weight, reduction, ignore_index)[0], None),
+    kernels=(1, 0),
     doc="-weight[target] * self[target] of (N, C, ...) or (C,), and the weights' sum",
     refuses="c",
 )  # fmt: skip
@@ -209,6 +214,7 @@ row(
     jvp=lambda m, grad_output_t, target, weight, total_weight, input_shape, reduction,
         ignore_index: m.nll_loss_backward(
             grad_output_t, target, weight, total_weight, input_shape, reduction, ignore_index),
+    kernels=(1, 0),
     doc="the adjoint of nll_loss",
 )  # fmt: skip
 
@@ -359,6 +365,7 @@ row(
         _cross_entropy_tangent(
             m, self_t, self, target, weight, reduction, ignore_index, label_smoothing),
         None, None, None),
+    kernels=(1, 0),
     doc="nll_loss of log_softmax of scores (N, C, ...) or (C,); keeps the scores and two per row",
     refuses="c",
 )  # fmt: skip
@@ -380,6 +387,7 @@ row(
             None if self_t is None else _cross_entropy_bend(
                 m, self_t, grad_output, self, target, weight, total_weight, reduction,
                 ignore_index, label_smoothing)),
+    kernels=(1, 0),
     doc="the gradient of cross_entropy in its scores",
 )  # fmt: skip
 

@@ -50,11 +50,13 @@ def _amin(xp: Any, self: Any, dim: Dims = None, keepdim: bool = False) -> Any:
 
 
 row("amax", "self", _amax, dense=True, self=_extreme_vjp, jvp=_extreme_jvp,
-    doc="ties share the gradient")  # fmt: skip
+    kernels=(0, 1), doc="ties share the gradient")  # fmt: skip
 row("amin", "self", _amin, dense=True, self=_extreme_vjp, jvp=_extreme_jvp,
-    doc="ties share the gradient")  # fmt: skip
-row("max_all", "self", _amax, node="MaxBackward1", self=_extreme_vjp, jvp=_extreme_jvp)
-row("min_all", "self", _amin, node="MinBackward1", self=_extreme_vjp, jvp=_extreme_jvp)
+    kernels=(0, 1), doc="ties share the gradient")  # fmt: skip
+row("max_all", "self", _amax, node="MaxBackward1", self=_extreme_vjp, jvp=_extreme_jvp,
+    kernels=(0, 1))  # fmt: skip
+row("min_all", "self", _amin, node="MinBackward1", self=_extreme_vjp, jvp=_extreme_jvp,
+    kernels=(0, 1))  # fmt: skip
 
 
 def _aminmax_vjp(
@@ -110,6 +112,7 @@ for _name, _forward in (("max", _max), ("min", _min)):
     row(
         _name, "self", _forward, outputs="values indices", nondifferentiable="indices",
         self=picked_vjp, jvp=picked_jvp, doc="along one dim; the first of equals is taken",
+        kernels=(1, 0),
     )  # fmt: skip
 
 

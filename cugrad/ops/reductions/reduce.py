@@ -209,6 +209,7 @@ def _inner(m: Any, x: Any, y: Any) -> Any:
 
 row(
     "var", "self", _var, NONE, dense=True, holomorphic=False, self=_var_vjp, jvp=_var_jvp,
+    kernels=(1, 1),
     doc="dim before correction, which is the number taken off the count",
 )  # fmt: skip
 
@@ -234,6 +235,7 @@ row(
     jvp=lambda m, self, self_t, result, self_shape, dim, correction, keepdim: _std_scale(
         m, _var_jvp(m, self, self_t, self_shape, dim, correction, keepdim), result
     ),
+    kernels=(1, 1),
 )  # fmt: skip
 
 
@@ -306,6 +308,7 @@ row(
     jvp=lambda m, self, self_t, result, self_shape, dim, keepdim: m.sum(
         self_t * _softmax_of(m, self, result, self_shape, dim, keepdim), dim, keepdim
     ),
+    kernels=(1, 1),
 )  # fmt: skip
 
 

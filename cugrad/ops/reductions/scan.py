@@ -16,7 +16,7 @@ row(
     "cumsum", "self",
     lambda xp, self, dim: xp.cumsum(self, dim, sum_dtype(self)),
     LINEAR, dense=True,
-    self=lambda m, g, dim: m.flip(m.cumsum(m.flip(g, (dim,)), dim), (dim,)),
+    self=lambda m, g, dim: m.flip(m.cumsum(m.flip(g, (dim,)), dim), (dim,)), kernels=(0, 1),
 )  # fmt: skip
 
 
@@ -68,7 +68,7 @@ def _cumprod_jvp(m: Any, self: Any, self_t: Any, result: Any, self_shape: Any, d
 
 
 row("cumprod", "self", lambda xp, self, dim: xp.cumprod(self, dim, sum_dtype(self)), NONE,
-    dense=True, self=_cumprod_vjp, jvp=_cumprod_jvp)  # fmt: skip
+    dense=True, self=_cumprod_vjp, jvp=_cumprod_jvp, kernels=(0, 1))  # fmt: skip
 
 
 # Running extrema ----------------------------------------------------------------------------------
@@ -97,6 +97,7 @@ for _name, _function in (("cummax", "maximum"), ("cummin", "minimum")):
         outputs="values indices", nondifferentiable="indices",
         self=lambda m, g, indices, self_shape, dim: m.gather_backward(g, indices, self_shape, dim),
         jvp=lambda m, self_t, indices, dim: (m.gather(self_t, indices, dim), None),
+        kernels=(1, 0),
         doc="of equals the last is named",
     )  # fmt: skip
 
@@ -159,5 +160,5 @@ def _logcumsumexp_jvp(m: Any, self: Any, self_t: Any, result: Any, dim: int) -> 
 
 row(
     "logcumsumexp", "self", _logcumsumexp, NONE, promote="float", dense=True,
-    self=_logcumsumexp_vjp, jvp=_logcumsumexp_jvp,
+    self=_logcumsumexp_vjp, jvp=_logcumsumexp_jvp, kernels=(0, 1),
 )  # fmt: skip

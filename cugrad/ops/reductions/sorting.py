@@ -81,6 +81,7 @@ for _name, _forward in (("sort", _sort), ("topk", _topk)):
         _name, "self", _forward, NONE, outputs="values indices", nondifferentiable="indices",
         self=lambda m, g, indices, self_shape, dim: m.gather_backward(g, indices, self_shape, dim),
         jvp=lambda m, self_t, indices, dim: (m.gather(self_t, indices, dim), None), cost=COSTLY,
+        kernels=(1, 0),
     )  # fmt: skip
 
 row(
@@ -139,13 +140,15 @@ def _mode(xp: Any, self: Any, dim: int, keepdim: bool = False) -> tuple[Any, Any
     return picked(xp, self, xp.take_along_axis(order, longest, dim), dim, keepdim)
 
 
-for _name, _pick in (
-    ("kthvalue", _kthvalue), ("median", _median), ("nanmedian", _nanmedian), ("mode", _mode),
+for _name, _pick, _kernels in (
+    ("kthvalue", _kthvalue, 1), ("median", _median, 1), ("nanmedian", _nanmedian, 0),
+    ("mode", _mode, 0),
 ):  # fmt: skip
     row(
         _name, "self", _pick, outputs="values indices", nondifferentiable="indices",
         node=f"{_name.title()}Backward1" if "median" in _name else None,
         self=picked_vjp, jvp=picked_jvp, doc="along one dim, of size 1 at least", cost=COSTLY,
+        kernels=(_kernels, 0),
     )  # fmt: skip
 
 

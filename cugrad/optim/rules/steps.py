@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import count, repeat
 from typing import Any
 
@@ -97,7 +98,7 @@ def advance(
                 if step.scaled and scaled is not None and inputs[0]:  # that no kernel could take
                     if not scaled.unscale(inputs[1]):
                         continue
-                step.take(inputs, counts)
+                backend.xp.one_kernel(step.name, partial(step.take, inputs, counts))
             except BaseException:
                 for column in new_states:  # they have no values yet
                     for at in positions[step.through :]:

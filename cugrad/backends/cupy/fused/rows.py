@@ -17,7 +17,7 @@ import numpy as np
 
 from ... import BY_ARRAY_TYPE
 from ...traced.arrays import Trace, Traced, Untraceable, reached_from
-from ...traced.namespace import TracedBackend
+from ...traced.rows import demand_floats, traced_forward, traced_gradients
 from ...wanted import wanted
 from ..launches.order import order_of, turned
 from ..launches.rows import (
@@ -39,8 +39,6 @@ from .reductions import ReductionPlan, reduction_to
 __all__ = ["backward_of", "forward_of", "graph_plan", "kept_plan", "mean_of", "sum_of"]
 
 Array = Any  # cupy.ndarray
-
-BY_ARRAY_TYPE[Traced] = TracedBackend()  # type: ignore[assignment]
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 FEW = 1 << 16  # elements, of which a launch takes longer than their sum
@@ -207,16 +205,10 @@ def forward_plan(op: Any, args: Sequence[Any]) -> KernelPlan:
     """A kernel of a row's forward for operands like these; Untraceable where there is none."""
     if not wanted.fused:
         raise Untraceable("no kernels are wanted")
-    trace = Trace()
     arrays = [x for x in args if type(x) is ndarray]
-    elements, told = _given(trace, args), len(arrays) < len(args)
-    result = op.forward(TracedBackend.xp, *elements)
-    if type(result) is not Traced:
-        raise Untraceable("its result is no array")
-    _demand_floats(arrays, [result])
-    if all(x.function in ("input", "number") for x in reached_from([result])):
-        raise Untraceable("it copies")
-    return plan_of(f"{op.name}_forward", trace, [result], arrays, told)
+    trace, result = traced_forward(op, args, ndarray)
+    return plan_of(f"{op.name}_forward", trace, [result], arrays,
+                   told=len(arrays) < len(args))  # fmt: skip
 
 
 class BackwardPlan:
@@ -227,20 +219,8 @@ class BackwardPlan:
     def __init__(
         self, op: Any, mask: int, raw: Any, g: Array, saved: Sequence[Any], meta: Any
     ) -> None:
-        shapes: Any = None
-        dtypes: Any = None
-        params, compute = {}, None
-        if meta is not None:
-            shapes, params, dtypes, compute, conjugates = meta
-            if conjugates:
-                raise Untraceable("its numbers are complex")
-        trace = Trace()
-        elements = _given(trace, (g, *saved))
-        if compute is not None:
-            elements[1:] = [
-                trace.cast(x, compute) if type(x) is Traced else x for x in elements[1:]
-            ]
-        grads = op.gradients(mask)(raw, elements[0], elements[1:], shapes or (), params)
+        trace, incoming, grads = traced_gradients(op, mask, raw, g, saved, meta)
+        shapes, _, dtypes, _, _ = (None, None, None, None, None) if meta is None else meta
         arrays = [x for x in (g, *saved) if type(x) is ndarray]
         results: list[Traced] = []
         targets: list[tuple[int, ...]] = []  # of each result, the shape that it is summed to
@@ -250,12 +230,10 @@ class BackwardPlan:
             if x is None:
                 self.places.append(None)
                 continue
-            if type(x) is not Traced:
-                raise Untraceable("a gradient of it is a number")
             target, terms = g.shape if shapes is None else shapes[i], x
             if dtypes is not None and dtypes[i] is not None:
                 x = trace.cast(x, dtypes[i])
-            if x is elements[0] and target == g.shape:
+            if x is incoming and target == g.shape:
                 self.places.append(-1)
                 continue
             same = [k for k, r in enumerate(results) if r is x and targets[k] == target]
@@ -265,7 +243,7 @@ class BackwardPlan:
                 targets.append(target)
                 whole.append(x if target == g.shape else terms)
             self.places.append(same[0])
-        _demand_floats(arrays, results)
+        demand_floats(arrays, results)
         told = bool(op.params) or len(arrays) <= len(saved)
         self.plan: KernelPlan | ReductionPlan | None = None
         self.unfit = False  # whether results are in full, and are added up behind the kernel
@@ -295,28 +273,6 @@ class BackwardPlan:
         return self.plan.straight(form.names, arrays, answer, form.opening)
 
 
-def _given(trace: Trace, args: Sequence[Any]) -> list[Any]:
-    """Elements for arrays; everything else as it is."""
-    elements, count = [], 0
-    for x in args:
-        if type(x) is ndarray:
-            elements.append(trace.input(count, x.dtype))
-            count += 1
-        else:
-            elements.append(x)
-    return elements
-
-
-def _demand_floats(arrays: Sequence[Array], results: Sequence[Traced]) -> None:
-    if any(x.dtype.kind == "c" for x in (*arrays, *results)):
-        raise Untraceable("its numbers are complex")
-    if not any(x.dtype.kind in "fV" for x in arrays):
-        if not all(x.dtype.kind == "b" for x in (*arrays, *results)):
-            raise Untraceable("its numbers are whole")
-    if any(x.dtype.kind not in "fVb" for x in results):
-        raise Untraceable("its result is whole numbers")
-
-
 def graph_plan(
     name: str, results: list[Traced], arrays: Sequence[Array],
     targets: Sequence[tuple[int, ...]] | None,
@@ -325,7 +281,7 @@ def graph_plan(
 
     Results are summed to the shapes `targets` where one kernel can do so for all of them.
     """
-    _demand_floats(arrays, results)
+    demand_floats(arrays, results)
     if all(x.function in ("input", "number", "astype") for x in reached_from(results)):
         if targets is None:
             raise Untraceable("it copies")

@@ -1,0 +1,74 @@
+"""A row, and its gradients, as expressions of elements: which rows are one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .. import BY_ARRAY_TYPE
+from .arrays import Trace, Traced, Untraceable, reached_from
+from .namespace import TracedBackend
+
+__all__ = ["demand_floats", "traced_forward", "traced_gradients"]
+
+BY_ARRAY_TYPE[Traced] = TracedBackend()  # type: ignore[assignment]
+
+
+def traced_forward(op: Any, args: Sequence[Any], kind: Any) -> tuple[Trace, Traced]:
+    """A row's forward of arguments like these, where arrays are of `kind`; Untraceable where it is
+    no expression of elements that has a kernel.
+    """
+    trace = Trace()
+    result = op.forward(TracedBackend.xp, *_given(trace, args, kind))
+    if type(result) is not Traced:
+        raise Untraceable("its result is no array")
+    demand_floats([x for x in args if type(x) is kind], [result])
+    if all(x.function in ("input", "number") for x in reached_from([result])):
+        raise Untraceable("it copies")
+    return trace, result
+
+
+def traced_gradients(
+    op: Any, mask: int, raw: Any, g: Any, saved: Sequence[Any], meta: Any
+) -> tuple[Trace, Traced, list[Traced | None]]:
+    """The incoming gradient of a row, and the gradients of its inputs before they are summed to
+    shapes and cast; Untraceable where they are no expressions of elements.
+    """
+    shapes: Any = None
+    dtypes: Any = None
+    params, compute, kind = {}, None, type(g)
+    if meta is not None:
+        shapes, params, dtypes, compute, conjugates = meta
+        if conjugates:
+            raise Untraceable("its numbers are complex")
+    trace = Trace()
+    elements = _given(trace, (g, *saved), kind)
+    if compute is not None:
+        elements[1:] = [trace.cast(x, compute) if type(x) is Traced else x for x in elements[1:]]
+    grads = op.gradients(mask)(raw, elements[0], elements[1:], shapes or (), params)
+    if any(x is not None and type(x) is not Traced for x in grads):
+        raise Untraceable("a gradient of it is a number")
+    return trace, elements[0], list(grads)
+
+
+def _given(trace: Trace, args: Sequence[Any], kind: Any) -> list[Any]:
+    """Elements for arrays; everything else as it is."""
+    elements, count = [], 0
+    for x in args:
+        if type(x) is kind:
+            elements.append(trace.input(count, x.dtype))
+            count += 1
+        else:
+            elements.append(x)
+    return elements
+
+
+def demand_floats(arrays: Sequence[Any], results: Sequence[Traced]) -> None:
+    """Untraceable where numbers are complex or whole."""
+    if any(x.dtype.kind == "c" for x in (*arrays, *results)):
+        raise Untraceable("its numbers are complex")
+    if not any(x.dtype.kind in "fV" for x in arrays):
+        if not all(x.dtype.kind == "b" for x in (*arrays, *results)):
+            raise Untraceable("its numbers are whole")
+    if any(x.dtype.kind not in "fVb" for x in results):
+        raise Untraceable("its result is whole numbers")

@@ -1,0 +1,141 @@
+"""Virtual time counts kernels as CUDA launches them: a row in one, an optimizer's step in one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cugrad as torch
+from cugrad.backends import get, simulated
+from cugrad.backends.simulated.races import RaceError
+from cugrad.backends.wanted import wanted
+from tests.support import ROOT
+
+F: Any = torch.nn.functional
+N = 4096  # bytes of a tensor of these tests
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    with simulated.configured(simulated.H200):
+        simulated.reset()
+        yield
+        simulated.reset()
+
+
+def tensor(seed: int = 0, grad: bool = False) -> Any:
+    torch.manual_seed(seed)
+    return torch.rand(N // 4, device="simulated").add_(0.1).requires_grad_(grad)
+
+
+def kernels(run: Callable[[], Any]) -> list[Any]:
+    with simulated.record() as timeline:
+        kept = run()
+    del kept
+    return [r for r in timeline.records if r.kind == "kernel"]
+
+
+def test_rows_are_charged_the_kernels_that_cuda_launches() -> None:
+    pytest.importorskip("cupy", reason="CuPy is not installed")
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.support.charged_rows"], cwd=ROOT, capture_output=True,
+        text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr[-2000:]
+    found = json.loads(run.stdout)
+    assert len(found) > 180
+    wrong = {name: pairs for name, pairs in found.items() if any(abs(a - b) > 1 for a, b in pairs)}
+    assert not wrong, f"launches on CUDA, and as charged: {wrong}"
+
+
+def test_a_row_reads_its_operands_and_writes_its_result() -> None:
+    x = tensor(grad=True)
+    (forward,) = kernels(lambda: F.gelu(x))
+    assert (forward.name, forward.nbytes) == ("gelu", 2 * N)
+    y, g = F.gelu(x), tensor(1)
+    (backward,) = kernels(lambda: torch.autograd.grad(y, x, g))
+    assert (backward.name, backward.nbytes) == ("gelu backward", 3 * N)
+    gate, value = tensor(grad=True).chunk(2)  # two views of one memory
+    (both,) = kernels(lambda: F.silu(gate) * value)[:1]
+    assert both.nbytes == N
+
+
+def test_what_is_read_twice_by_two_kernels_is_charged_twice() -> None:
+    x = torch.rand(8, 16, 8, device="simulated")
+    forward = kernels(lambda: F.batch_norm(x, None, None, training=True))
+    assert [r.name for r in forward] == ["native_batch_norm"] * 2
+    assert all(r.nbytes >= x.nbytes for r in forward)
+    assert sum(r.nbytes for r in forward) < 3.5 * x.nbytes
+
+
+def test_columns_of_a_convolution_are_in_no_memory() -> None:
+    x, w = torch.rand(2, 4, 16, 16, device="simulated"), torch.rand(8, 4, 3, 3, device="simulated")
+    y = F.conv2d(x, w, padding=1)
+    (record,) = kernels(lambda: F.conv2d(x, w, padding=1))
+    assert record.nbytes == x.nbytes + w.nbytes + y.nbytes
+    assert record.flops == 2 * y.numel() * 4 * 9
+
+
+def test_nothing_is_charged_where_nothing_runs() -> None:
+    x = tensor(grad=True)
+    assert kernels(lambda: x.to(torch.float32)) == []
+    assert kernels(lambda: x.reshape(2, -1).mT) == []
+    y, g = x + 1, tensor(1)
+    assert kernels(lambda: torch.autograd.grad(y, x, g)) == []
+
+
+def test_gradients_that_are_summed_to_several_shapes_are_summed_behind_their_kernel() -> None:
+    x, row, column = [torch.rand(*s, device="simulated", requires_grad=True)
+                      for s in ((8, 8), (8,), (8, 1))]  # fmt: skip
+    y = torch.addcmul(x, row, column)
+    names = [r.name for r in kernels(lambda: torch.autograd.grad(y.sum(), (row, column)))]
+    assert names.count("addcmul backward") == 1 and names.count("sum") >= 2
+    y = x * row
+    names = [r.name for r in kernels(lambda: torch.autograd.grad(y, row, torch.ones_like(y)))]
+    assert names.count("mul backward") == 1
+
+
+@pytest.mark.parametrize("kind, passes", [("SGD", 3), ("Adam", 7), ("AdamW", 7)])
+def test_a_step_of_many_parameters_is_one_kernel(kind: str, passes: int) -> None:
+    params = [torch.nn.Parameter(tensor(k)) for k in range(5)]
+    optimizer = getattr(torch.optim, kind)(params, lr=0.1)
+    for k, p in enumerate(params):
+        p.grad = tensor(k + 9)
+    optimizer.step()
+    (step,) = kernels(optimizer.step)
+    assert step.nbytes == passes * 5 * N
+
+
+def test_rows_that_are_no_kernel_are_charged_as_chains() -> None:
+    x = tensor().to(torch.complex64)
+    assert len(kernels(lambda: torch.sigmoid(x))) > 1  # complex numbers have no such kernel
+    before = wanted.fused
+    try:
+        wanted.fused = False
+        assert len(kernels(lambda: F.gelu(tensor()))) > 1
+    finally:
+        wanted.fused = before
+
+
+@pytest.mark.parametrize("run, reads", [
+    (lambda x: F.gelu(x), True),
+    (lambda x: x.add_(1), False),
+    (lambda x: get("simulated").xp.multiply(x._array, 2, x._array), False),  # out by position
+])  # fmt: skip
+def test_accesses_within_a_row_are_checked(run: Callable[[Any], Any], reads: bool) -> None:
+    backend, x = get("simulated"), tensor()
+    host = backend.empty_pinned((N // 4,), np.dtype("float32"))
+    (record,) = kernels(lambda: run(x))
+    assert record.nbytes == 2 * N
+    backend.synchronize()
+    ends = (x._array, host) if reads else (host, x._array)
+    backend.copy_async(*ends, backend.stream())  # which nothing waits for
+    with pytest.raises(RaceError):
+        run(x)
+    backend.synchronize()
