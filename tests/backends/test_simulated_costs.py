@@ -66,6 +66,15 @@ def test_a_row_reads_its_operands_and_writes_its_result() -> None:
     assert both.nbytes == N
 
 
+def test_views_are_told_apart_by_where_they_lie() -> None:
+    """Not by which object they are: one that is gone has left its place to the next."""
+    x, half = tensor()._array, N // 8
+    twice = simulated.one_kernel(lambda x: (x[:half] * 2, x[half:] * 2))
+    again = simulated.one_kernel(lambda x: (x[:half] * 2, x[:half] * 3))
+    assert [r.nbytes for r in kernels(lambda: twice(x))] == [2 * N]
+    assert [r.nbytes for r in kernels(lambda: again(x))] == [N // 2 + N]
+
+
 def test_what_is_read_twice_by_two_kernels_is_charged_twice() -> None:
     x = torch.rand(8, 16, 8, device="simulated")
     forward = kernels(lambda: F.batch_norm(x, None, None, training=True))

@@ -157,7 +157,7 @@ class Traffic:
 
     def __init__(self, first: int) -> None:
         self.first, self.kernels, self.flops, self.dtype = first, 0, 0.0, "float32"
-        self.read: dict[tuple[int, int], int] = {}  # bytes, by allocation and view
+        self.read: dict[tuple[int, int], int] = {}  # bytes, by allocation and where a view begins
         self.sizes: dict[int, int] = {}  # of all of what is read of
         self.written: dict[int, int] = {}
         self.made: dict[int, int] = {}
@@ -169,9 +169,10 @@ class Traffic:
         for array, nbytes in zip(inputs, read):
             number = array._allocation.number
             if number < self.first and number not in self.written:
-                view = number, id(array)
+                base = array if array._base is None else array._base
+                view = number, 0 if base is array else array.data.ptr
                 self.read[view] = max(nbytes, self.read.get(view, 0))
-                self.sizes[number] = (array if array._base is None else array._base).nbytes
+                self.sizes[number] = base.nbytes
         for array, nbytes in zip(outputs, written):
             number = array._allocation.number
             to = self.written if number < self.first else self.made
