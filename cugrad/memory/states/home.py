@@ -173,6 +173,11 @@ class Home:
         return self.is_leaving and self.span.lane is not None
 
     @property
+    def _is_leaving_compute(self) -> bool:
+        """Whether that memory is the compute stream's."""
+        return self.is_leaving and not self.is_leaving_lane
+
+    @property
     def device(self) -> Device:
         """The device of the tensor: the host's, while an optimizer computes there."""
         if self.is_on_host and self.window.host_computes:
@@ -271,7 +276,10 @@ class Home:
     def come(self) -> Any:
         """Brings the bytes in; the array."""
         with self.backend.use_device(self.engine.index):
-            flat = self.engine.bring_state(self.span, self.window.lane_of(self.engine))
+            lane = self.window.lane_of(self.engine)
+            if lane is not None and self.window.comes_again and self._is_leaving_compute:
+                self.engine.let_state_go(self.span)  # else it would be compute's in each step
+            flat = self.engine.bring_state(self.span, lane)
             self.lane = self.span.lane
             self.owner = None if self.lane is None else weakref.ref(root_of(flat))
             array = self._shown(self.backend.xp, flat)
@@ -356,7 +364,7 @@ class Home:
         compute stream's memory leaves first, and comes to a lane's from then on.
         """
         lane = self.window.lane_of(self.engine)
-        if lane is not None and self.is_leaving and not self.is_leaving_lane:
+        if lane is not None and self._is_leaving_compute:
             return False
         with self.backend.use_device(self.engine.index):
             return self.engine.expect_state(self.span, lane)

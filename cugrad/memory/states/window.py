@@ -36,6 +36,7 @@ class Window:
 
     def __init__(self, name: str, limit: int | None, options: OffloadOptions) -> None:
         self.name, self.limit, self.options = name, limit, options
+        self.comes_again = name != "gradients"  # in each step; those are made anew
         self.lock = threading.RLock()
         self.here: dict[Home, int] = {}  # bytes: on the device, or on their way in
         self.leaving: dict[Home, int] = {}  # bytes: on their way out, no longer used

@@ -199,6 +199,7 @@ def multi_head_attention_forward(
     Raises AssertionError and RuntimeError for shapes that do not fit, as PyTorch does.
     """
     batched = _batched_shapes(query, key, value, num_heads)
+    is_self = query is key and key is value
     if not batched:
         query, key, value = query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1)
         if key_padding_mask is not None:
@@ -216,17 +217,21 @@ def multi_head_attention_forward(
     size = width // num_heads
     if size * num_heads != width:
         raise AssertionError(f"embed_dim {width} not divisible by num_heads {num_heads}")
-    weights = (q_proj_weight, k_proj_weight, v_proj_weight)
+    weights: Any = (q_proj_weight, k_proj_weight, v_proj_weight)
+    biases: Any = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)
     if not use_separate_proj_weight:
         if key.shape != value.shape:
             raise AssertionError(f"key shape {key.shape} does not match value shape {value.shape}")
         if in_proj_weight is None:
             raise AssertionError("use_separate_proj_weight is False but in_proj_weight is None")
-        weights = in_proj_weight.chunk(3)
+        weights = None if is_self else in_proj_weight.chunk(3)
     elif any(w is None for w in weights):
         raise AssertionError("use_separate_proj_weight is True but a projection weight is None")
-    biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)
-    q, k, v = [recorded.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases)]
+    if weights is None:  # one product: parts of the weight would be kept, wherever that lives
+        q, k, v = recorded.linear(query, in_proj_weight, in_proj_bias).chunk(3, -1)
+    else:
+        rows = zip((query, key, value), weights, biases)
+        q, k, v = [recorded.linear(x, w, b) for x, w, b in rows]
     kind = None if attn_mask is None else attn_mask.dtype
     padding = _canonical_mask(key_padding_mask, "key_padding_mask", kind, "attn_mask", query.dtype)
     mask = _canonical_mask(attn_mask, "attn_mask", None, "", query.dtype, check_other=False)

@@ -118,8 +118,9 @@ class MultiheadAttention(Module):
         is not seen, or are added to the scores.
         """
         turned = self.batch_first and query.dim() == 3
-        if turned:
-            query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+        if turned:  # once each: of one tensor queries, keys and values are one product
+            views = {id(x): x.transpose(0, 1) for x in (query, key, value)}
+            query, key, value = (views[id(x)] for x in (query, key, value))
         output, weights = multi_head_attention_forward(
             query, key, value, self.embed_dim, self.num_heads, self.in_proj_weight,
             self.in_proj_bias, self.bias_k, self.bias_v, self.add_zero_attn, self.dropout,

@@ -1,0 +1,85 @@
+"""What a step takes with states elsewhere, in the virtual time of a modelled device: the same in
+each run, whatever else the machine does.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import cugrad
+from cugrad import backends, memory
+from cugrad.backends import simulated
+
+DEVICE: Any = backends.get("simulated")
+SCALE = 4096.0  # bytes that one stands for
+ALL: dict[str, str] = {"weights": "host", "gradients": "host"}
+STEPS = 7
+
+
+def layers(width: int = 64, depth: int = 16) -> Any:
+    stack = [cugrad.nn.Linear(width, width, bias=False) for _ in range(depth)]
+    return cugrad.nn.Sequential(*stack)
+
+
+def mark() -> Any:
+    event = DEVICE.event(timing=True)
+    DEVICE.current_stream().record_event(event)
+    return event
+
+
+def trained(
+    make: Callable[[], Any], x: Any, window: int | None, places: dict[str, str], waits: bool = False
+) -> tuple[list[float], Any]:
+    """Seconds of each step but the last, from its begin to that of the next, and the report."""
+    gc.collect()
+    cugrad.manual_seed(0)
+    net = make().to("simulated")
+    optimizer = cugrad.optim.Adam(net.parameters())
+    x = x.to("simulated")
+    placed = memory.offload_states(net, optimizer, window=window, min_bytes=512, **places)
+    marks = []
+    with simulated.configured(simulated.H200, policy="timed", scale=SCALE), placed:
+        for _ in range(STEPS):
+            marks.append(mark())
+            optimizer.zero_grad()
+            net(x).square().mean().backward()
+            optimizer.step()
+            if waits:
+                DEVICE.synchronize()
+        DEVICE.synchronize()
+        report = placed.report()
+    return [a.elapsed_time(b) / 1e3 for a, b in zip(marks, marks[1:])], report
+
+
+def test_a_loop_that_never_waits_is_no_slower() -> None:
+    """A host that is far ahead of the device cannot know what has left it by now. What was made
+    in the compute stream's memory, as states are in the first step, comes to a lane's all the same.
+    """
+    places = {**ALL, "states": "stream", "step": "during backward"}
+    x, window = cugrad.ones(256, 64), 6 * 64 * 64 * 4
+    ahead, _ = trained(layers, x, window, places)
+    beside, _ = trained(layers, x, window, places, waits=True)
+    assert ahead[-1] == pytest.approx(ahead[3])
+    assert ahead[-1] <= 1.01 * beside[-1]
+
+
+class Attention(cugrad.nn.Module):
+    def __init__(self, batch_first: bool) -> None:
+        super().__init__()
+        self.inner = cugrad.nn.MultiheadAttention(32, 2, bias=False, batch_first=batch_first)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.inner(x, x, x, need_weights=False)[0]
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_weights_of_attention_leave_behind_their_layer(batch_first: bool) -> None:
+    """Nothing that backward keeps is a part of one, by which all would stay until then."""
+    make = lambda: cugrad.nn.Sequential(*[Attention(batch_first) for _ in range(12)])
+    window = 3 * (3 * 32 * 32 * 4)
+    _, report = trained(make, cugrad.ones(2, 4, 32), window, {"weights": "host"})
+    assert report["weights"]["most_on_device"] <= window < report["weights"]["bytes"] / 4
