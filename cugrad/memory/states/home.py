@@ -16,7 +16,7 @@ from ...tensor import UNCOUNTED, Tensor, make
 from ..geometry import array_at, memory_of, root_of, span_of
 from ..offloading.engine import CopyEngine
 from ..offloading.span import nothing
-from .placed import FIELD, HOMES, alias_of, arm, disarm, settle
+from .placed import FIELD, HOMES, Sent, alias_of, arm, disarm, settle
 from .roots import is_alone, lies_in, lies_nowhere
 
 if TYPE_CHECKING:
@@ -384,7 +384,7 @@ class Home:
             return False
         if not self.is_up_to_date and self.is_here:
             with self.backend.use_device(self.engine.index):
-                sent, options = _Sent(tensor), self.window.options
+                sent, options = Sent(tensor), self.window.options
                 self.span = self.engine.send_state(sent, options, self.lane, self.span)
             self.is_changed, self.pending = False, []
         return self.span.stays is None
@@ -496,12 +496,3 @@ class Home:
                 self.engine.refresh_state(self.span, memory_of(self.backend.xp, array))
                 self._catch_up(array)
         self.is_outdated = False
-
-
-class _Sent:
-    """A tensor as the engine looks at it: its array and its counter, without asking for it."""
-
-    __slots__ = ("_array", "counter")
-
-    def __init__(self, tensor: Tensor) -> None:
-        self._array, self.counter = FIELD.__get__(tensor), tensor.counter

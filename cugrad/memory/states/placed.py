@@ -12,7 +12,7 @@ from ...tensor import Size, Tensor, make
 if TYPE_CHECKING:
     from .home import Home
 
-__all__ = ["FIELD", "HOMES", "alias_of", "arm", "disarm", "settle"]
+__all__ = ["FIELD", "HOMES", "Sent", "alias_of", "arm", "disarm", "settle"]
 
 # A placed tensor is the same object as before, of a class that differs in one thing: a property
 # hides the field `_array`, as in an uninitialized parameter. So what computes need not know of
@@ -240,3 +240,12 @@ def disarm(tensor: Any) -> None:
     if isinstance(tensor, Placed):
         tensor.__class__ = tensor._usual
     HOMES.pop(id(tensor), None)
+
+
+class Sent:
+    """A tensor as the engine looks at it: its array and its counter, without asking for it."""
+
+    __slots__ = ("_array", "counter")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._array, self.counter = FIELD.__get__(tensor), tensor.counter

@@ -195,6 +195,14 @@ class StatesElsewhere:
             self.adopt(optimizer, bucket)
             for home in states:
                 self.states.leave(home)
+            if self.gradients.limit is not None:
+                self._have_been_used([home_of(param._grad) for param in bucket])
+
+    def _have_been_used(self, gradients: list[Home | None]) -> None:
+        """Has gradients leave, of which others have the bytes, for those of the next bucket."""
+        for home in gradients:
+            if home is not None and home.is_here:
+                self.gradients.leave(home)
 
     def passes_in_pieces(self, optimizer: Any, params: list[Tensor]) -> bool:
         """Whether a bucket has one parameter, whose states would fill more than half of their

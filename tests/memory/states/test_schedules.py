@@ -83,3 +83,13 @@ def test_weights_of_attention_leave_behind_their_layer(batch_first: bool) -> Non
     window = 3 * (3 * 32 * 32 * 4)
     _, report = trained(make, cugrad.ones(2, 4, 32), window, {"weights": "host"})
     assert report["weights"]["most_on_device"] <= window < report["weights"]["bytes"] / 4
+
+
+def test_gradients_come_ahead_of_the_step_that_reads_them() -> None:
+    """Those that it has read leave at once: so there is room."""
+    x, window = cugrad.ones(256, 64), 4 * 64 * 64 * 4
+    _, report = trained(layers, x, window, {**ALL, "states": "stream"})
+    gradients = report["gradients"]
+    assert gradients["most_on_device"] <= 5 * 64 * 64 * 4
+    assert gradients["moved_back"] <= STEPS * gradients["bytes"]
+    assert gradients["on_demand"] <= gradients["moved_back"] / 4
