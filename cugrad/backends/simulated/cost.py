@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -123,6 +124,8 @@ class Resource:
 # Kernels that read, or write, of their first array only what the others ask for.
 GATHERS = frozenset(["getitem", "take", "take_along_axis", "choose"])
 SCATTERS = frozenset(["index_add", "index_reduce", "put", "put_along_axis"])
+PRODUCTS = frozenset(["matmul", "dot", "__matmul__"])
+CONTRACTIONS = frozenset(["tensordot", "einsum", "inner"])
 
 
 def traffic_of(
@@ -140,9 +143,10 @@ def traffic_of(
 
 
 def _bytes_of(array: Any) -> int:
-    nbytes: int = array.nbytes
-    if nbytes and 0 in array.strides:
-        nbytes //= prod([n for n, step in zip(array.shape, array.strides) if step == 0])
+    host = array._host
+    nbytes: int = host.nbytes
+    if nbytes and 0 in host.strides:
+        nbytes //= prod([n for n, step in zip(host.shape, host.strides) if step == 0])
     return nbytes
 
 
@@ -153,30 +157,32 @@ class Traffic:
     allocations are known by their numbers, those that are made meanwhile by larger ones.
     """
 
-    __slots__ = ("first", "kernels", "read", "sizes", "written", "made", "flops", "dtype")
+    __slots__ = ("first", "kernels", "read", "sizes", "written", "flops", "dtype")
 
     def __init__(self, first: int) -> None:
         self.first, self.kernels, self.flops, self.dtype = first, 0, 0.0, "float32"
         self.read: dict[tuple[int, int], int] = {}  # bytes, by allocation and where a view begins
         self.sizes: dict[int, int] = {}  # of all of what is read of
-        self.written: dict[int, int] = {}
-        self.made: dict[int, int] = {}
+        self.written: dict[int, int] = {}  # of what was there before
 
     def add(self, name: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """A kernel by NumPy's name that has run among them."""
         self.kernels += 1
-        read, written = traffic_of(name, inputs, outputs)
-        for array, nbytes in zip(inputs, read):
+        first, parts = self.first, name in GATHERS or name in SCATTERS
+        read, written = traffic_of(name, inputs, outputs) if parts else ((), ())
+        for k, array in enumerate(inputs):
             number = array._allocation.number
-            if number < self.first and number not in self.written:
+            if number < first and number not in self.written:
                 base = array if array._base is None else array._base
                 view = number, 0 if base is array else array.data.ptr
+                nbytes = read[k] if parts else _bytes_of(array)
                 self.read[view] = max(nbytes, self.read.get(view, 0))
-                self.sizes[number] = base.nbytes
-        for array, nbytes in zip(outputs, written):
+                self.sizes[number] = base._host.nbytes
+        for k, array in enumerate(outputs):
             number = array._allocation.number
-            to = self.written if number < self.first else self.made
-            to[number] = max(nbytes, to.get(number, 0))
+            if number < first:
+                nbytes = written[k] if parts else _bytes_of(array)
+                self.written[number] = max(nbytes, self.written.get(number, 0))
         flops = products_of(name, inputs, outputs)
         if flops:
             self.flops += flops
@@ -184,13 +190,12 @@ class Traffic:
 
     def bytes_of(self, results: Any) -> tuple[int, int]:
         """Bytes that are read, and that are written where `results` is what is left of it all."""
-        left = dict(self.sizes)
+        read = dict.fromkeys(self.sizes, 0)
         for (number, _), nbytes in self.read.items():
-            left[number] = max(0, left[number] - nbytes)
-        read = sum(self.sizes.values()) - sum(left.values())
-        kept = {a._allocation.number for a in _arrays_in(results)}
-        results_written = sum([n for number, n in self.made.items() if number in kept])
-        return read, sum(self.written.values()) + results_written
+            read[number] = min(read[number] + nbytes, self.sizes[number])
+        sizes = {a._allocation.number: a._host.nbytes for a in _arrays_in(results)}
+        new = sum([nbytes for number, nbytes in sizes.items() if number >= self.first])
+        return sum(read.values()), sum(self.written.values()) + new
 
 
 def _arrays_in(results: Any) -> Iterator[Any]:
@@ -204,19 +209,27 @@ def _arrays_in(results: Any) -> Iterator[Any]:
 def flops_of(name: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> float:
     """Floating-point operations of a kernel by NumPy's name, one an element where unknown."""
     return products_of(name, inputs, outputs) or float(
-        max([a.size for a in (*inputs, *outputs)], default=0)
+        max([a._host.size for a in (*inputs, *outputs)], default=0)
     )
 
 
 def products_of(name: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> float:
     """Floating-point operations of products of matrices, and of what is made of such; else 0."""
+    if not _is_product(name):
+        return 0.0
     base = name.rpartition(".")[2]
-    if base in ("matmul", "dot", "__matmul__") and len(inputs) > 1 and inputs[0].ndim:
+    if base in PRODUCTS and len(inputs) > 1 and inputs[0].ndim:
         return 2.0 * outputs[0].size * inputs[0].shape[-1]
-    if base in ("tensordot", "einsum", "inner") and len(inputs) > 1 and outputs[0].size:
+    if base in CONTRACTIONS and len(inputs) > 1 and outputs[0].size:
         summed = inputs[0].size * inputs[1].size / outputs[0].size
         return 2.0 * outputs[0].size * max(1.0, summed) ** 0.5
     if name.startswith("linalg.") and inputs and inputs[0].ndim >= 2:
         n = min(inputs[0].shape[-2:])
         return 10.0 * prod(inputs[0].shape) * n
     return 0.0
+
+
+@cache
+def _is_product(name: str) -> bool:
+    base = name.rpartition(".")[2]
+    return base in PRODUCTS or base in CONTRACTIONS or name.startswith("linalg.")

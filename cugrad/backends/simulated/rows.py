@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from ..numpy.blocks import is_composite
 from ..traced.arrays import Untraceable
 from ..traced.rows import demand_floats, traced_forward, traced_gradients
 from ..wanted import wanted
@@ -52,7 +53,7 @@ def gradients_of(op: Any, mask: int, raw: Any, machine: Machine) -> Function | N
     says, or in one, of elements; None of others, and where its formulas must compute them.
     """
     most, formula, name = op.kernels[1], op.gradients(mask), f"{op.name} backward"
-    if not (most or op.kind == "elementwise"):
+    if not most and (op.kind != "elementwise" or not _are_several(op, mask)):
         return None
     traces = _Traces(lambda args: _trace_gradients(op, mask, raw, args))
 
@@ -76,6 +77,17 @@ def gradients_of(op: Any, mask: int, raw: Any, machine: Machine) -> Function | N
         return grads if fits else raw.fitted(grads, shapes, dtypes)
 
     return gradients
+
+
+def _are_several(op: Any, mask: int) -> bool:
+    """Whether the gradients may take more than one function: more than `lambda g, x: g * x`."""
+    formulas = [f for i, f in enumerate(op.formulas) if f is not None and mask >> i & 1]
+    return len(formulas) > 1 or any(is_composite(f) or _calls(f) for f in formulas)
+
+
+def _calls(formula: Function) -> bool:
+    code = formula.__code__
+    return bool(code.co_names or code.co_freevars)
 
 
 def _trace_gradients(op: Any, mask: int, raw: Any, args: Sequence[Any]) -> None:
