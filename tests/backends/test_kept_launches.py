@@ -49,6 +49,22 @@ def layer(x: Any) -> list[Any]:
     return [norm(x), norm(x * 2), norm.running_mean, norm.running_var, norm.num_batches_tracked]
 
 
+def changed(x: Any, y: Any) -> list[Any]:
+    """In place: results that are recorded, that need what is overwritten, and that do not."""
+    w = x * 1.5
+    w += y
+    w.mul_(2).sub_(0.25).relu_()
+    v = x.sin()
+    v.add_(y).div_(2.5).sigmoid_()
+    u = x.detach().clone()
+    u.mul_(0.5).add_(y.detach()).add_(u).clamp_(-1, 1)
+    part = u[1:]
+    part.mul_(3.0)
+    part.sub_(u[:-1])
+    versions = [0 if z.is_inference() else z._version for z in (w, v, u, part)]
+    return [w, v, w * v, u, u.new_tensor(versions)]
+
+
 SHAPE, INDEX = (4, 6), cugrad.tensor([2, 0, 2], device="cpu")
 PROGRAMS = {
     "conv2d": Program(
@@ -78,6 +94,9 @@ PROGRAMS = {
     "split in one": Program(lambda x: x.split(6, 1), (SHAPE,)),
     "unbind": Program(lambda x: [y * 2 for y in x.unbind(1)], (SHAPE,)),
     "contiguous": Program(lambda x: x.mT.contiguous(), (SHAPE,)),
+    "in place": Program(changed, (SHAPE, SHAPE)),
+    "in place, broadcast": Program(changed, (SHAPE, (1, 6))),
+    "whole numbers": Program(lambda x: [x * 2, x + 1, x**2, x > 0, x / 4], (SHAPE,)),
     "attention": Program(F.scaled_dot_product_attention, ((2, 5, 8),) * 3),
     "causal attention": Program(
         lambda *x: F.scaled_dot_product_attention(*x, is_causal=True), ((2, 5, 8),) * 3
@@ -86,6 +105,88 @@ PROGRAMS = {
         lambda x: F.scaled_dot_product_attention(x, x, x), ((2, 5, 8),)
     ),
 }  # fmt: skip
+
+
+def _heard(w: Any) -> Any:
+    seen: list[Any] = []
+    w.register_hook(lambda g: seen.append(g.tolist()))
+    return w.add_(1.0), seen
+
+
+def _retained(w: Any) -> Any:
+    w.retain_grad()
+    v = w.mul_(2.0)
+    v.sum().backward(retain_graph=True)
+    return v, w.grad.tolist()
+
+
+def _viewed(w: Any) -> Any:
+    part = w[1]
+    w.mul_(2.0)
+    return w * part, part.grad_fn.name(), part._version
+
+
+def _unrecorded(w: Any) -> Any:
+    part = w[1]
+    with cugrad.no_grad():
+        w.add_(1.0)
+    return part * 2, part._version
+
+
+def _read_later(w: Any) -> Any:
+    factor = cugrad.ones_like(w.detach())
+    w.mul_(factor)
+    factor.add_(1.0)
+    return w
+
+
+def _preserved(w: Any) -> Any:
+    with cugrad.autograd.graph.allow_mutation_on_saved_tensors() as context:
+        y, z = w.square(), w.detach()
+        z.add_(1.0)
+        (grad,) = cugrad.autograd.grad(y.sum(), w)
+    return w * grad, context.copies
+
+
+def _inferred(w: Any) -> Any:
+    with cugrad.inference_mode():
+        z = cugrad.ones_like(w).add_(1.0)
+    return z.add_(1.0)
+
+
+# What is more than a change of a whole tensor by others, which nothing else knows of.
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "none": lambda w: w.add_(1.0).mul_(2.0),
+    "a leaf": lambda w: w.detach().requires_grad_().add_(1.0),
+    "a view of a leaf": lambda w: w.detach().requires_grad_()[1].add_(1.0),
+    "a view": lambda w: (w[1].add_(1.0), w * w),
+    "one of several views": lambda w: w.unbind()[0].add_(1.0),
+    "a repeated element": lambda w: w.detach()[:1].expand(4, 6).add_(1.0),
+    "hooks": _heard, "a gradient that is kept": _retained, "views": _viewed,
+    "views, where nothing is recorded": _unrecorded, "what is read later": _read_later,
+    "what is preserved": _preserved, "inference": _inferred,
+    "by itself": lambda w: w.add_(w).mul_(w), "by its other face": lambda w: w.mul_(w.detach()),
+    "by a part": lambda w: w.add_(w[1]).mul_(w[2]),
+    "what was saved": lambda w: (lambda y: (y.add_(1.0), y)[1])(w.exp()),
+    "another dtype": lambda w: w.add_(w.detach().double()),
+    "one that needs a gradient": lambda w: w.detach().mul_(w).add_(w),
+    "without a derivative": lambda w: w.ge_(0.0),
+}  # fmt: skip
+
+
+def told(change: Callable[[Any], Any], device: str) -> str:
+    """The results of a change and the gradient, or the error."""
+    x = (cugrad.arange(24.0, device=device).view(4, 6) / 8 - 1).requires_grad_()
+    try:
+        results = change(x * 1.5)
+        results = results if isinstance(results, tuple) else (results,)
+        recorded = [y for y in results if isinstance(y, cugrad.Tensor) and y.requires_grad]
+        if recorded:
+            y = recorded[0]
+            results += (*cugrad.autograd.grad(y.sum(), x), y.grad_fn.name(), y._version)
+    except RuntimeError as error:
+        return str(error)
+    return str([y.tolist() if isinstance(y, cugrad.Tensor) else y for y in results])
 
 
 class Form(NamedTuple):
@@ -190,3 +291,9 @@ else:
                     x.detach().cpu().float().numpy(), y.detach().float().numpy(), tolerance,
                     tolerance, err_msg=f"{name}, {form}: {k}",
                 )  # fmt: skip
+
+    @pytest.mark.parametrize("name", CHANGES)
+    def test_a_change_in_place_is_all_that_it_is_on_the_host(name: str) -> None:
+        want = told(CHANGES[name], "cpu")
+        for _ in range(3):
+            assert told(CHANGES[name], "cuda") == want

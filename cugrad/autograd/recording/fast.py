@@ -21,16 +21,17 @@ from ...dtypes import bfloat16, is_floating
 from ...ops.table import Op
 from ...runtime.dispatching import Unasked, give_code
 from ...tensor import UNCOUNTED, Tensor
-from ..mode import state
+from ..mode import state, writes_watched
+from .change_text import can_change, text_of_change
 from .fast_text import is_fast, masks_of, names_of, signature_of, takes_number, text_of
 from .node import Output, edge_of, next_seq
 from .op_node import NO_PARAMS, FastPlan, FormedPlan, OpNode, compiles_vjp, plan_of
 from .record import apply
 from .saved import pack, versions_of
 from .templates import compiled
-from .views import attach
+from .views import attach, changed, is_part_of_recorded
 
-__all__ = ["compile_function", "is_fast", "text_of"]
+__all__ = ["compile_change", "compile_function", "is_fast", "text_of"]
 
 
 def compile_function(
@@ -82,6 +83,26 @@ def compile_function(
     function: Any = scope.pop("function")
     function.__name__ = function.__qualname__ = op.name
     function.__doc__ = op.doc or None
+    return function
+
+
+def compile_change(op: Op, backend: Any) -> Callable[..., Any] | None:
+    """A row in place, by launches that a backend keeps: it answers the tensor that it has changed,
+    or None where the general way must. None for rows of which nothing is kept.
+    """
+    if not backend.runs_rows or not can_change(op):
+        return None
+    kept = getattr(getattr(backend.row_function(op), "in_place", None), "kept", None)
+    if kept is None:
+        return None
+    scope: dict[str, Any] = {
+        "__name__": __name__, "writes_watched": writes_watched, "changed": changed,
+        "is_part_of_recorded": is_part_of_recorded, **_scope(op),
+        **kept.scope, "launches": kept.launches, **_formed_plans(op),
+        **{f"default_{n}": d for n, d in op.defaults.items()},
+    }  # fmt: skip
+    exec(compiled(text_of_change(op, kept)), scope)
+    function: Callable[..., Any] = scope["function"]
     return function
 
 

@@ -18,7 +18,10 @@ from .op_node import compiles_vjp
 from .templates import filled
 from .views import MULTIPLE, NORMAL
 
-__all__ = ["is_fast", "masks_of", "names_of", "signature_of", "takes_number", "text_of"]
+__all__ = [
+    "is_fast", "masks_of", "names_of", "reading", "signature_of", "takes_number", "text_of",
+    "text_of_node",
+]  # fmt: skip
 
 MAX_INPUTS = 3  # with gradients: a block of code per set that needs one, 7 for three
 
@@ -278,7 +281,7 @@ def _fast_path(op: Op, names: list[str], half: bool, alone: bool, kept: Any) -> 
     ]  # fmt: skip
     kinds = HALVES if half else KINDS
     return filled(
-        FAST, a=a, first=op.inputs[first], UNUSUAL=UNUSUAL, read=_reading(op, first, half, kept),
+        FAST, a=a, first=op.inputs[first], UNUSUAL=UNUSUAL, read=reading(op, first, half, kept),
         kinds=kinds if kept is None else f"{kinds} or type({a}) is KIND",
         half="" if half else filled(HALF, kinds=HALVES, names=", ".join(names)),
         run=_running(op, a, kept), results=", ".join(t for _, t in shown),
@@ -306,7 +309,7 @@ def _running(op: Op, a: str, kept: Any) -> str:
     return filled(RUN_KEPT, run=run, key=key, declined=declined, **holes)
 
 
-def _reading(op: Op, first: int, half: bool, kept: Any) -> str:
+def reading(op: Op, first: int, half: bool, kept: Any) -> str:
     parts = []
     for i, x in enumerate(op.inputs):
         names = {"a": f"_a{i}", "n": f"_n{i}", "x": x, "first": f"_a{first}"}
@@ -323,8 +326,10 @@ def _reading(op: Op, first: int, half: bool, kept: Any) -> str:
             read = filled(READ_OPTIONAL, **names, read=read)
         elif takes_number(op, i):
             number = x
-            if half or kept is not None:
+            if half:
                 number = f"_dtype.type({x}) if _dtype is BFLOAT16._numpy else {x}"
+            if kept is not None:  # as the general way makes of it
+                number = f"_dtype.type({x}) if _dtype is BFLOAT16._numpy else float({x})"
             read = filled(READ_OR_NUMBER, **names, read=read, number=number)
         parts.append(read)
     return "\n".join(parts)
@@ -344,7 +349,7 @@ def _recording(op: Op, half: bool, alone: bool, kept: Any) -> str:
         marks = "\n".join(f"{t}._counter = UNCOUNTED" for _, t in shown)
         uncounted = filled(UNCOUNT, INFERRING=INFERRING, marks=marks)
     if able:
-        nodes = [_node(op, mask, able, k == 0, half, alone, kept)
+        nodes = [text_of_node(op, mask, able, k == 0, half, alone, kept)
                  for k, mask in enumerate(masks_of(op))]  # fmt: skip
         connect = filled(
             CONNECT, when="elif" if uncounted else "if", needed=" or ".join(f"_n{i}" for i in able),
@@ -369,15 +374,16 @@ def masks_of(op: Op) -> list[int]:
     return [mask for mask in range(1, able + 1) if mask & able == mask]
 
 
-def _node(
-    op: Op, mask: int, able: list[int], is_first: bool, half: bool, alone: bool, kept: Any
-) -> str:
+def text_of_node(
+    op: Op, mask: int, able: list[int], is_first: bool, half: bool, alone: bool, kept: Any,
+    in_place: bool = False,
+) -> str:  # fmt: skip
     counters, saved, counted = [], [], []
     for name in op.saves(mask):
         if name in op.outputs:
             k = op.outputs.index(name)
             y, t = _outputs(op)[k]
-            if op.view or k not in op.differentiable and not (alone and k):
+            if op.view or in_place or k not in op.differentiable and not (alone and k):
                 # others tell the node of their counter, or have no Tensor
                 counters.append(f"{t}.counter")
                 saved.append(f"({y}, {t}._counter, {t}._counter[0], {k})")

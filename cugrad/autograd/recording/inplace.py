@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ...backends import Backend, backend_of
+from ...backends import Backend, backend_of, on_register
 from ...backends.batched import arrays as batched
 from ...backends.copies import is_dense
 from ...backends.several import are_away, at_home, several
@@ -17,6 +17,7 @@ from ...tensor import Tensor, make
 from ..forward.dual import keep_tangents
 from ..forward.dual_inplace import apply_dual_inplace, copied, shares_memory
 from ..mode import state
+from .fast import compile_change
 from .node import edge_of
 from .op_node import NO_PARAMS, new_node, plan_of
 from .operands import explain, read_inputs, run_forward
@@ -29,8 +30,36 @@ COPY = TABLE["copy"]
 DIRECT = 1 << 12  # elements from which on writing straight into place pays for its checks
 
 
+class KeptChanges(dict[Op, Any]):
+    """By row what changes a tensor in place by launches that a backend keeps, or None."""
+
+    def __init__(self, backend: Any) -> None:
+        super().__init__()
+        self.backend = backend
+
+    def __missing__(self, op: Op) -> Any:
+        change = self[op] = compile_change(op, self.backend)
+        return change
+
+
+_changes: dict[type, KeptChanges] = {}  # by array type, of backends that make kernels
+
+
+def _add_changes(backend: Any) -> None:
+    if backend.makes_kernels:
+        _changes[backend.array_types[0]] = KeptChanges(backend)
+
+
+on_register(_add_changes)
+
+
 def apply_inplace(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> Tensor:
     """Runs an op and puts its output in the place of its first input, which is returned."""
+    changes = _changes.get(type(args[0]._array)) if _changes else None
+    if changes is not None:
+        change = changes[op]
+        if change is not None and change(*args, **params) is not None:
+            return args[0]
     if several.devices and are_away(args):
         with at_home(args):
             return apply_inplace(op, args, params)

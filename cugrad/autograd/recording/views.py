@@ -235,6 +235,12 @@ def is_part_of_leaf(t: Tensor) -> bool:
     return base._requires_grad and (base._node is None or base._node.grad_fn is None)
 
 
+def is_part_of_recorded(t: Tensor) -> bool:
+    """Whether a tensor is a view of one that requires gradients."""
+    base = t._base
+    return base is not None and base._requires_grad
+
+
 def check_inplace(t: Tensor, op_name: str) -> None:
     """RuntimeError when autograd forbids changing `t` in place."""
     if writes_watched or state.before_write is not None:

@@ -80,12 +80,13 @@ class CupyBackend:
 
     def row_function(self, op: Any) -> Callable[..., Any]:
         """A row's forward: one kernel where one can be made of the row, else CuPy's functions."""
-        function = self._rows.get(op)
+        function: Any = self._rows.get(op)
         if function is None:
             function = written.forward_of(op, fused.forward_of(op, CupyBackend.xp))
             if several.devices:
-                function = placed(function, strict=True)
-                function.kept = None  # type: ignore[attr-defined]  # on whichever device it is
+                function = _anywhere(function)
+                if hasattr(function, "in_place"):
+                    function.in_place = _anywhere(function.in_place)
             self._rows[op] = function
         return function
 
@@ -93,10 +94,10 @@ class CupyBackend:
         self, op: Any, operands: Any, params: dict[str, Any], home: Array | None = None
     ) -> Any:
         """The result of a row; an elementwise one may lie in `home`, which is then answered."""
-        if home is not None and op.kind == "elementwise":
-            function: Any = self.row_function(op)
-            return function.in_place(*operands, home=home, **params)
-        return self.row_function(op)(*operands, **params)
+        function: Any = self.row_function(op)
+        if home is not None and op.kind == "elementwise" and home is operands[0]:
+            function = function.in_place
+        return function(*operands, **params)
 
     def gradients_function(self, op: Any, mask: int, raw: Any) -> Callable[..., Any] | None:
         """The gradients of a row in a kernel or two, see `fused.rows.backward_of`."""
@@ -371,3 +372,10 @@ class CupyBackend:
     def profiler_stop(self) -> None:
         """Tells an attached profiler to stop collecting."""
         cupy.cuda.runtime.profilerStop()
+
+
+def _anywhere(function: Any) -> Any:
+    """A row's function on whichever device its operands are, of which nothing is kept."""
+    function = placed(function, strict=True)
+    function.kept = None
+    return function

@@ -157,6 +157,19 @@ class KernelPlan:
         starts = [Start(self.kernel, self.grid, BLOCK, begins, self.told.tail)]
         return launches_of(parameters, arrays, new, starts, answer, self.widest, opening)
 
+    def straight_change(self, parameters: Sequence[str], arrays: Sequence[str]) -> Function:
+        """The same in the place of the first array, which lies as a new one would: it is answered.
+        None where another one shares memory with it, and does not lie as it does.
+        """
+        home, *others = arrays
+        apart = [_overlap(f"at_{x} - at_{home}", operand, self.operands[0])
+                 for x, operand in zip(others, self.operands[1:])]  # fmt: skip
+        begins = [f"at_{x}" for x in (*arrays, home)]
+        starts = [Start(self.kernel, self.grid, BLOCK, begins, self.told.tail)]
+        return launches_of(
+            parameters, arrays, {}, starts, home, self.widest, unless=" or ".join(apart)
+        )
+
     def may_write(self, home: Array, arrays: Sequence[Array]) -> bool:
         """Whether the one result has the form of `home`, and no operand shares memory with it but
         those that lie as it does.
@@ -179,6 +192,22 @@ class KernelPlan:
             assert layout is not None
             self.slow = KernelPlan(self.graph, self.operands, self.new, layout)
         return self.slow
+
+
+def _overlap(way: str, operand: Operand, home: Operand) -> str:
+    """Whether an operand that begins `way` bytes behind another shares memory with it, and is not
+    the same elements in the same places; as text.
+    """
+    (low, high), (first, last) = _bounds(operand), _bounds(home)
+    overlaps = f"{first - high} < {way} < {last - low}"
+    alike = (operand.shape, operand.strides) == (home.shape, home.strides)
+    return f"{way} and {overlaps}" if alike else overlaps
+
+
+def _bounds(x: Operand) -> tuple[int, int]:
+    """Where an operand's memory begins and ends, in bytes from its first element on."""
+    reach = [step * (n - 1) for n, step in zip(x.shape, x.strides)]
+    return sum(min(0, r) for r in reach), sum(max(0, r) for r in reach) + x.itemsize
 
 
 def values_of(layout: Layout, graph: Graph) -> dict[str, Any]:

@@ -57,8 +57,8 @@ class Declined:
 def forward_of(op: Any, xp: Any) -> Callable[..., Any]:
     """A row's forward as a function of arrays, numbers and parameters, by position or name.
 
-    That of a row of elements, comparisons among them, has itself as `in_place`, which may answer
-    with `home`: that then has the result.
+    That of a row of elements, comparisons among them, has another as `in_place`, which may answer
+    with its first argument: that then has the result.
     """
     plain = partial(op.forward, xp) if op.ufunc is None else getattr(xp, op.ufunc)
     if op.kind != "elementwise" and not _is_of_elements(op.ufunc):
@@ -83,14 +83,14 @@ def forward_of(op: Any, xp: Any) -> Callable[..., Any]:
         orders = None if plan is None else plan.orders
         return plain(*args) if orders is None else turned(plain, args, orders)
 
-    def forward(*args: Any, home: Array | None = None, **params: Any) -> Any:
-        if params:
-            named_values = {**op.defaults, **params}
-            args = (*args, *[named_values[n] for n in names[len(args) :]])
+    def forward(*args: Any, home: Array | None = None) -> Any:
         plan = plan_for(args)
         if type(plan) is not KernelPlan:
             return unfused(plan, args)
         return plan.run([x for x in args if type(x) is ndarray], home)[0]
+
+    def change(*args: Any) -> Any:
+        return forward(*args, home=args[0])
 
     def begin(*args: Any) -> Any:
         plan = plan_for(args)
@@ -100,12 +100,20 @@ def forward_of(op: Any, xp: Any) -> Callable[..., Any]:
         result = plan.run(list(arrays.values()))[0]
         return result, plan.straight(names, list(arrays), "y0"), told_of(op, args, result)
 
+    def begin_change(*args: Any) -> Any:
+        result, plan = change(*args), plan_for(args)
+        if result is not args[0] or type(plan) is not KernelPlan:
+            return result, None, None
+        arrays = [name for name, x in zip(names, args) if type(x) is ndarray]
+        return result, plan.straight_change(names, arrays), told_of(op, args, result)
+
     def part(i: int, name: str) -> str:
         return of_array_or_value(name) if i else form_of_array(name)
 
     names = [*op.inputs, *op.params]
-    run = straight(names, key_of(op, part, "named({})"), forward, begin, op.defaults)
-    run.plans, run.in_place = plans, forward
+    key = key_of(op, part, "named({})")
+    run = straight(names, key, forward, begin, op.defaults)
+    run.plans, run.in_place = plans, straight(names, key, change, begin_change, op.defaults)
     return run
 
 

@@ -44,14 +44,15 @@ class Start(NamedTuple):
 def launches_of(
     parameters: Sequence[str], operands: Sequence[str], new: Mapping[str, Any],
     starts: Sequence[Start | LibraryCall], answer: str, multiple: int, opening: str = "pass",
-    closing: str = "pass", **names: Any,
+    closing: str = "pass", unless: str = "", **names: Any,
 ) -> Function:  # fmt: skip
     """A function of `parameters` that starts kernels and answers; `operands` are the arrays among
     them, and among the names that the line `opening` makes of them.
 
     `new` are the arrays that it makes, by name: a `Blank`, or a function that makes one, or
     several, where the name is a list of names. It answers None, before it does anything, if not all
-    operands begin at a multiple of so many bytes. `closing` is a line that is run at its end.
+    operands begin at a multiple of so many bytes, or if `unless` holds, an expression of their
+    addresses. `closing` is a line that is run at its end.
     """
     scope: dict[str, Any] = {
         "__name__": __name__, "ndarray": ndarray, "blank": blank, "alloc": alloc, "here": here,
@@ -61,6 +62,8 @@ def launches_of(
     if multiple > 1 and operands:
         bits = " | ".join(f"at_{x}" for x in operands)
         lines += [f"if ({bits}) % {multiple}:", "    return None"]
+    if unless:
+        lines += [f"if {unless}:", "    return None"]
     for name, form in new.items():
         if isinstance(form, Blank):
             scope |= {f"{part}_{name}": value for part, value in form._asdict().items()}

@@ -1,0 +1,132 @@
+"""The text of a row's change of a tensor in place, by the launches that a backend has kept.
+
+It does what `inplace.apply_inplace` does in the common case: for a tensor without views or hooks,
+or where the change is not recorded. In any other it answers None before anything is done.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ops.table import ELEMENTWISE, Op
+from ..mode import INFERRING, PACKING, PLAIN, UNUSUAL
+from .fast_text import is_fast, masks_of, reading, signature_of, takes_number, text_of_node
+from .templates import filled
+
+__all__ = ["can_change", "text_of_change"]
+
+CHANGE = """\
+def function({signature}):
+    try:
+        _a0 = self._array
+        _mode = state.fast
+        if _mode in ({UNUSUAL}, {PACKING}) or writes_watched or state.before_write is not None:
+            return None
+        _dtype = _a0.dtype
+        {read}
+        {unfit}
+        _counter = self._counter
+        if _mode == {INFERRING}:
+            _mode = {PLAIN}
+        elif _counter is UNCOUNTED:
+            return None
+        elif _mode and ({needed}):
+            {guard}
+        elif _mode:
+            _mode = {PLAIN}
+            if self._rare is not None and is_part_of_recorded(self):
+                return None
+        _launch, _meta = launches[{key},]
+        if _launch({operands}) is None:
+            return None
+    except Exception:  # nothing is kept, or the general way says what is wrong
+        return None
+    {record}
+    return self
+"""
+
+UNFIT = """\
+if _n0:
+    return None
+"""
+
+# What recording asks of the tensor: it is no leaf, has no views, and none listens to its node.
+GUARD = """\
+if self._rare is not None{old}:
+    return None
+if _n0 if self._node is None else self._node.grad_fn.rare is not None:
+    return None
+if len(_counter or self.counter) > 1:
+    return None
+{others}
+"""
+
+GUARD_OTHER = """\
+if {x} is self or {x}._rare is not None{counted}:
+    return None
+"""
+
+GUARD_TENSOR = """\
+if _form == 0:
+    {guard}
+"""
+
+RECORD = """\
+if _mode:
+    {recorded}
+elif _counter is not None and len(_counter) == 1:
+    _counter[0] += 1
+else:
+    changed(self)
+"""
+
+RECORDED = """\
+_t, _y = self, _a0
+self.counter[0] += 1
+{nodes}
+"""
+
+
+def can_change(op: Op) -> bool:
+    """Whether a row has such a text: its result has the elements of its first input."""
+    return is_fast(op) and op.kind == ELEMENTWISE and op.promoted[0] == 0 and not op.optional
+
+
+def text_of_change(op: Op, kept: Any) -> str:
+    """The code of a row in place; `kept` is what a backend keeps of it.
+
+    Named as in `fast_text.py`; of a tensor that is recorded its `_mode` says so to the end.
+    """
+    arrays = [f"_a{i}" for i in range(len(op.inputs))]
+    operands = [*arrays, *op.params]
+    able = [i for i, f in enumerate(op.formulas) if f is not None]
+    old = [mask for mask in masks_of(op) if op.inputs[0] in op.saves(mask)]
+    masks = [mask for mask in masks_of(op) if mask not in old]
+    nodes = [text_of_node(op, mask, able, k == 0, False, False, kept, in_place=True)
+             for k, mask in enumerate(masks)]  # fmt: skip
+    return filled(
+        CHANGE, signature=signature_of(op, [*op.inputs, *op.params], False),
+        read=reading(op, 0, False, kept), unfit="" if 0 in able else UNFIT,
+        PLAIN=PLAIN, UNUSUAL=UNUSUAL, PACKING=PACKING, INFERRING=INFERRING,
+        needed=" or ".join(f"_n{i}" for i in able) or "False",
+        guard=_guard(op, able, old) if masks else "return None",
+        key=kept.key(operands), operands=", ".join(operands),
+        record=filled(RECORD, recorded=_recorded(nodes)),
+    )  # fmt: skip
+
+
+def _recorded(nodes: list[str]) -> str:
+    return filled(RECORDED, nodes="\n".join(nodes)) if nodes else "pass"
+
+
+def _guard(op: Op, able: list[int], old: list[int]) -> str:
+    tests = [
+        " and ".join(f"_n{i}" if mask >> i & 1 else f"not _n{i}" for i in able) for mask in old
+    ]
+    others = []
+    for i, x in enumerate(op.inputs[1:], 1):
+        is_saved = any(x in op.saves(mask) for mask in masks_of(op))
+        guard = filled(GUARD_OTHER, x=x, counted=f" or {x}._counter is not None" * is_saved)
+        others.append(filled(GUARD_TENSOR, guard=guard) if takes_number(op, i) else guard)
+    old_text = "".join(f" or {test}" for test in tests)  # gradients need what is overwritten
+    return filled(GUARD, old=old_text, others="\n".join(others))
