@@ -65,6 +65,26 @@ def changed(x: Any, y: Any) -> list[Any]:
     return [w, v, w * v, u, u.new_tensor(versions)]
 
 
+def filled(x: Any, y: Any) -> list[Any]:
+    """Copies into new memory, whole and in part, from other dtypes, numbers and themselves."""
+    w, v, whole = x * 1.5, x * 0.5, cugrad.empty(x.shape, dtype=cugrad.int64, device=x.device)
+    w.copy_(y)
+    v[1:, ::2] = y[-1:, :3]
+    v[0] = 0.25
+    parts = [cugrad.empty(x.shape, dtype=kind, device=x.device).copy_(x.detach())
+             for kind in (cugrad.float64, cugrad.float16, cugrad.bfloat16)]  # fmt: skip
+    u = cugrad.empty((8, 6), dtype=x.dtype, device=x.device).fill_(0.1)
+    u[:4] = y.detach()
+    u[1:5] = u[:4]
+    u[5].zero_()
+    u.mT[2:4] = 7
+    mask = x.detach() > 0
+    mask.fill_(False)[0] = True
+    whole.zero_().copy_(mask)
+    whole[1:].copy_(whole[:-1]).fill_(3)
+    return [w, v, w * v, u, *[z.float() for z in (*parts, mask, whole)]]
+
+
 SHAPE, INDEX = (4, 6), cugrad.tensor([2, 0, 2], device="cpu")
 PROGRAMS = {
     "conv2d": Program(
@@ -96,6 +116,8 @@ PROGRAMS = {
     "contiguous": Program(lambda x: x.mT.contiguous(), (SHAPE,)),
     "in place": Program(changed, (SHAPE, SHAPE)),
     "in place, broadcast": Program(changed, (SHAPE, (1, 6))),
+    "copies into": Program(filled, (SHAPE, SHAPE)),
+    "copies into, broadcast": Program(filled, (SHAPE, (1, 6))),
     "whole numbers": Program(lambda x: [x * 2, x + 1, x**2, x > 0, x / 4], (SHAPE,)),
     "attention": Program(F.scaled_dot_product_attention, ((2, 5, 8),) * 3),
     "causal attention": Program(
@@ -168,6 +190,11 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "by itself": lambda w: w.add_(w).mul_(w), "by its other face": lambda w: w.mul_(w.detach()),
     "by a part": lambda w: w.add_(w[1]).mul_(w[2]),
     "what was saved": lambda w: (lambda y: (y.add_(1.0), y)[1])(w.exp()),
+    "copied": lambda w: (w.copy_(w.detach()[0]), w * w),
+    "copied to a leaf": lambda w: w.detach().requires_grad_().copy_(w),
+    "copied to a part": lambda w: (w[1].copy_(w[0]), w * w),
+    "copied where nothing is recorded": lambda w: (cugrad.zeros_like(w).copy_(w.detach()), w * w),
+    "copied to what was saved": lambda w: (lambda y: (y.zero_(), y)[1])(w.exp()),
     "another dtype": lambda w: w.add_(w.detach().double()),
     "one that needs a gradient": lambda w: w.detach().mul_(w).add_(w),
     "without a derivative": lambda w: w.ge_(0.0),

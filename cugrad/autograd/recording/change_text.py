@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ops.table import ELEMENTWISE, Op
+from ...ops.table import CAST, Op
 from ..mode import INFERRING, PACKING, PLAIN, UNUSUAL
-from .fast_text import is_fast, masks_of, reading, signature_of, takes_number, text_of_node
+from .fast_text import is_fast, key_of, masks_of, reading, signature_of, takes_number, text_of_node
 from .templates import filled
 
 __all__ = ["can_change", "text_of_change"]
@@ -88,8 +88,8 @@ self.counter[0] += 1
 
 
 def can_change(op: Op) -> bool:
-    """Whether a row has such a text: its result has the elements of its first input."""
-    return is_fast(op) and op.kind == ELEMENTWISE and op.promoted[0] == 0 and not op.optional
+    """Whether a row can have such a text, if something is kept of it."""
+    return is_fast(op) and op.promoted[0] == 0 and not op.optional
 
 
 def text_of_change(op: Op, kept: Any) -> str:
@@ -106,11 +106,11 @@ def text_of_change(op: Op, kept: Any) -> str:
              for k, mask in enumerate(masks)]  # fmt: skip
     return filled(
         CHANGE, signature=signature_of(op, [*op.inputs, *op.params], False),
-        read=reading(op, 0, False, kept), unfit="" if 0 in able else UNFIT,
+        read=reading(op, 0, False, kept, op.promote == CAST), unfit="" if 0 in able else UNFIT,
         PLAIN=PLAIN, UNUSUAL=UNUSUAL, PACKING=PACKING, INFERRING=INFERRING,
         needed=" or ".join(f"_n{i}" for i in able) or "False",
         guard=_guard(op, able, old) if masks else "return None",
-        key=kept.key(operands), operands=", ".join(operands),
+        key=key_of(op, kept, op.promote == CAST), operands=", ".join(operands),
         record=filled(RECORD, recorded=_recorded(nodes)),
     )  # fmt: skip
 
@@ -127,6 +127,10 @@ def _guard(op: Op, able: list[int], old: list[int]) -> str:
     for i, x in enumerate(op.inputs[1:], 1):
         is_saved = any(x in op.saves(mask) for mask in masks_of(op))
         guard = filled(GUARD_OTHER, x=x, counted=f" or {x}._counter is not None" * is_saved)
-        others.append(filled(GUARD_TENSOR, guard=guard) if takes_number(op, i) else guard)
+        others.append(
+            filled(GUARD_TENSOR, guard=guard)
+            if op.promote == CAST or takes_number(op, i)
+            else guard
+        )
     old_text = "".join(f" or {test}" for test in tests)  # gradients need what is overwritten
     return filled(GUARD, old=old_text, others="\n".join(others))

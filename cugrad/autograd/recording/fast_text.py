@@ -19,8 +19,8 @@ from .templates import filled
 from .views import MULTIPLE, NORMAL
 
 __all__ = [
-    "is_fast", "masks_of", "names_of", "reading", "signature_of", "takes_number", "text_of",
-    "text_of_node",
+    "is_fast", "key_of", "masks_of", "names_of", "reading", "signature_of", "takes_number",
+    "text_of", "text_of_node",
 ]  # fmt: skip
 
 MAX_INPUTS = 3  # with gradients: a block of code per set that needs one, 7 for three
@@ -305,18 +305,27 @@ def _running(op: Op, a: str, kept: Any) -> str:
     if kept is None:
         return run
     declined = filled(DECLINED, y=pairs[0][0]) if len(pairs) == 1 else ""
-    key = kept.key([*arrays, *op.params])
-    return filled(RUN_KEPT, run=run, key=key, declined=declined, **holes)
+    return filled(RUN_KEPT, run=run, key=key_of(op, kept), declined=declined, **holes)
 
 
-def reading(op: Op, first: int, half: bool, kept: Any) -> str:
+def key_of(op: Op, kept: Any, casts: bool = False) -> str:
+    """The form of the operands, as a text, once they have been read."""
+    key: str = kept.key([*[f"_a{i}" for i in range(len(op.inputs))], *op.params])
+    for i in op.promoted if op.promote is not None and not casts else op.promoted[:1]:
+        if op.inputs[i] not in op.optional:  # those are of one dtype
+            key = key.replace(f"_a{i}.dtype", "_dtype")
+    return key
+
+
+def reading(op: Op, first: int, half: bool, kept: Any, casts: bool = False) -> str:
+    """Reads the inputs; `casts`: others may be of any dtype, and numbers."""
     parts = []
     for i, x in enumerate(op.inputs):
         names = {"a": f"_a{i}", "n": f"_n{i}", "x": x, "first": f"_a{first}"}
         if i == first:
             parts.append(f"_n{i} = {x}._requires_grad")
             continue
-        meets = i in op.promoted and op.promote is not None
+        meets = i in op.promoted and op.promote is not None and not casts
         read = filled(
             READ, **names, same_dtype=filled(SAME_DTYPE, **names) if meets else "",
             # NumPy's own functions refuse what is not theirs
@@ -324,12 +333,11 @@ def reading(op: Op, first: int, half: bool, kept: Any) -> str:
         )  # fmt: skip
         if x in op.optional:
             read = filled(READ_OPTIONAL, **names, read=read)
-        elif takes_number(op, i):
+        elif casts or takes_number(op, i):
             number = x
-            if half:
-                number = f"_dtype.type({x}) if _dtype is BFLOAT16._numpy else {x}"
-            if kept is not None:  # as the general way makes of it
-                number = f"_dtype.type({x}) if _dtype is BFLOAT16._numpy else float({x})"
+            if not casts and (half or kept is not None):  # as the general way makes of it
+                other = x if kept is None else f"float({x})"
+                number = f"_dtype.type({x}) if _dtype is BFLOAT16._numpy else {other}"
             read = filled(READ_OR_NUMBER, **names, read=read, number=number)
         parts.append(read)
     return "\n".join(parts)

@@ -93,10 +93,10 @@ class CupyBackend:
     def run_row(
         self, op: Any, operands: Any, params: dict[str, Any], home: Array | None = None
     ) -> Any:
-        """The result of a row; an elementwise one may lie in `home`, which is then answered."""
+        """The result of a row; it may lie in `home`, which is then answered."""
         function: Any = self.row_function(op)
-        if home is not None and op.kind == "elementwise" and home is operands[0]:
-            function = function.in_place
+        if home is not None and home is operands[0]:
+            function = getattr(function, "in_place", function)
         return function(*operands, **params)
 
     def gradients_function(self, op: Any, mask: int, raw: Any) -> Callable[..., Any] | None:

@@ -18,7 +18,7 @@ from ..wanted import wanted
 from ..written_to import may_write
 from .capture import capturing
 from .codecs import CodecKernels
-from .fused.copies import dense
+from .fused.copies import copyto, dense
 from .fused.rows import mean_of
 from .gemm import matmul
 from .launches import order
@@ -117,7 +117,7 @@ class CupyNamespace(Features):
 
     codecs = CodecKernels()
     matmul = staticmethod(matmul)
-    copied, copyto = staticmethod(order.copied), staticmethod(order.copyto)
+    copied, copyto = staticmethod(order.copied), staticmethod(copyto)
     linalg, fft = CheckedLinalg(), KeptFFT()
     lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided))
     special = CupyxSpecial()

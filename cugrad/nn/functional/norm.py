@@ -152,9 +152,12 @@ def layer_norm(
     """
     shape = _trailing_shape("layer_norm", input, normalized_shape)
     dtype = input._array.dtype
-    for x in (weight, bias):
-        if x is not None and x._array.dtype is not dtype:
-            of_one_dtype("layer_norm", input, True, weight=weight, bias=bias)
+    if (
+        weight is not None
+        and weight._array.dtype is not dtype
+        or (bias is not None and bias._array.dtype is not dtype)
+    ):
+        of_one_dtype("layer_norm", input, True, weight=weight, bias=bias)
     return first_of.native_layer_norm(input, weight, bias, shape, eps)
 
 

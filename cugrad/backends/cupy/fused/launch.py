@@ -157,18 +157,21 @@ class KernelPlan:
         starts = [Start(self.kernel, self.grid, BLOCK, begins, self.told.tail)]
         return launches_of(parameters, arrays, new, starts, answer, self.widest, opening)
 
-    def straight_change(self, parameters: Sequence[str], arrays: Sequence[str]) -> Function:
-        """The same in the place of the first array, which lies as a new one would: it is answered.
-        None where another one shares memory with it, and does not lie as it does.
+    def straight_change(
+        self, parameters: Sequence[str], arrays: Sequence[str], home: str
+    ) -> Function:
+        """The same in the place of `home`, which lies as a new one would: it is answered. None
+        where another one shares memory with it, and does not lie as it does.
         """
-        home, *others = arrays
-        apart = [_overlap(f"at_{x} - at_{home}", operand, self.operands[0])
-                 for x, operand in zip(others, self.operands[1:])]  # fmt: skip
+        result = self.operands[-1]
+        apart = [_overlap(f"at_{x} - at_{home}", operand, result)
+                 for x, operand in zip(arrays, self.operands) if x != home]  # fmt: skip
         begins = [f"at_{x}" for x in (*arrays, home)]
         starts = [Start(self.kernel, self.grid, BLOCK, begins, self.told.tail)]
         return launches_of(
-            parameters, arrays, {}, starts, home, self.widest, unless=" or ".join(apart)
-        )
+            parameters, list(dict.fromkeys([*arrays, home])), {}, starts, home, self.widest,
+            unless=" or ".join(apart),
+        )  # fmt: skip
 
     def may_write(self, home: Array, arrays: Sequence[Array]) -> bool:
         """Whether the one result has the form of `home`, and no operand shares memory with it but
@@ -178,13 +181,7 @@ class KernelPlan:
         strides = new.strides or dense_strides(new.shape, new.dtype.itemsize)
         if len(self.new) > 1 or home.shape != new.shape or home.dtype != new.dtype:
             return False
-        if home.strides != strides:
-            return False
-        same = home.data.ptr, home.shape, home.strides
-        return all(
-            (x.data.ptr, x.shape, x.strides) == same or not cupy.may_share_memory(x, home)
-            for x in arrays
-        )
+        return home.strides == strides and all(are_apart(x, home) for x in arrays)
 
     def unaligned(self) -> KernelPlan:
         if self.slow is None:
@@ -192,6 +189,12 @@ class KernelPlan:
             assert layout is not None
             self.slow = KernelPlan(self.graph, self.operands, self.new, layout)
         return self.slow
+
+
+def are_apart(x: Array, home: Array) -> bool:
+    """Whether an array shares no memory with another, or has the same elements in its places."""
+    same = (x.data.ptr, x.shape, x.strides) == (home.data.ptr, home.shape, home.strides)
+    return same or not cupy.may_share_memory(x, home)
 
 
 def _overlap(way: str, operand: Operand, home: Operand) -> str:

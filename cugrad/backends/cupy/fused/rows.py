@@ -105,7 +105,7 @@ def forward_of(op: Any, xp: Any) -> Callable[..., Any]:
         if result is not args[0] or type(plan) is not KernelPlan:
             return result, None, None
         arrays = [name for name, x in zip(names, args) if type(x) is ndarray]
-        return result, plan.straight_change(names, arrays), told_of(op, args, result)
+        return result, plan.straight_change(names, arrays, names[0]), told_of(op, args, result)
 
     def part(i: int, name: str) -> str:
         return of_array_or_value(name) if i else form_of_array(name)

@@ -36,7 +36,7 @@ def named(value: Any) -> tuple[type, Any]:
 
 def form_of_array(name: str) -> str:
     """The form of an array in a key, as text. What is no array of CuPy has no `_c_contiguous`."""
-    return f"{name}._c_contiguous or {name}.strides, {name}.dtype.num, {name}.shape"
+    return f"{name}._c_contiguous or {name}.strides, {name}.dtype, {name}.shape"
 
 
 def of_array_or_none(name: str) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...moments import waiting
 from ...wanted import wanted
-from ..fused.copies import dense
+from ..fused.copies import copies_in_place, dense
 from ..launches.rows import (
     Gradients,
     form_of_array,
@@ -31,6 +31,7 @@ ndarray = cupy.ndarray
 
 FORWARDS: dict[str, Function] = {}  # by row: the result of its inputs and parameters, or None
 BACKWARDS: dict[str, Function] = {}  # by row: the gradients of a `NodeCall`, or None
+IN_PLACE: dict[str, Function] = {"copy": copies_in_place}  # by row: of its forward, in place
 KEPT: set[Function] = set()  # those whose launches are kept by the form of the operands
 MOVING: set[Function] = set()  # those that may change the running statistics that wait for them
 BY_KERNELS = SimpleNamespace(ascontiguousarray=dense)  # a namespace, as far as `Op.lies` needs one
@@ -101,6 +102,8 @@ class NodeCall:
 def forward_of(op: Any, plain: Function) -> Function:
     """A row's forward by its kernel, and by `plain` where that answers None."""
     function = FORWARDS.get(op.name)
+    if op.name in IN_PLACE:
+        plain.in_place = IN_PLACE[op.name](plain)  # type: ignore[attr-defined]
     if function is None:
         return plain
     return _run_of(op, function, plain)
