@@ -210,3 +210,6 @@ def test_pad_says_what_is_wrong(lib: Any) -> None:
         lib.nn.functional.pad(x, (3, 0), mode="reflect")
     with pytest.raises(NotImplementedError, match="Unrecognised padding mode"):
         lib.nn.functional.pad(x, (1, 0), mode="mirror")
+    for cut in ((-4, 5), (1, 1, 4, -3), (0, 0, -3, 4)):  # more than there is, and then a border
+        with pytest.raises(RuntimeError, match="negative"):
+            lib.nn.functional.pad(x, cut)

@@ -72,7 +72,7 @@ t.diff(x), t.diff(m, 2, 0), t.diff(x, 0, prepend=x), t.diff(mask), t.diff(m, app
 t.dist(x, s), t.dist(x, s, 1), t.dist(x, s, inf), t.dist(x, s, 0), t.dist(m, m[0], 3.5)
 t.dist(c, c * 2)
 t.renorm(m, 2, 0, 0.5), t.renorm(m, 1.5, 1, 1.0), t.renorm(c.reshape(2, 2), 2, 0, 0.1)
-t.renorm(m, inf, -1, 1.0)
+t.renorm(m, inf, -1, 1.0), t.renorm(t.stack([n, x[1:]]), 2, 0, 0.5)
 m.norm(), m.norm(1), m.norm(inf, 1), m.norm(-inf), m.norm("fro", (0, 1)), m.norm("nuc")
 m.norm(p=3, dim=0, keepdim=True)
 t.norm(m, "nuc", dim=(0, 1), keepdim=True), c.norm(), c.norm(1), h.norm()

@@ -344,8 +344,8 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     dim = canonical_dim(dim, array.ndim)
     others = tuple(d for d in range(array.ndim) if d != dim)
     size = recorded.linalg_vector_norm(input, p, others, True)
-    factor = recorded.div(maxnorm, size + 1e-7)
-    factor = recorded.masked_fill(factor, recorded.le(size, maxnorm), 1)
+    # where it is larger: a norm that is nan is not, and its slice stays as it is
+    factor = recorded.where(size > maxnorm, recorded.div(maxnorm, size + 1e-7), 1.0)
     return contiguous(recorded.mul(input, cast(factor, input.dtype)))
 
 

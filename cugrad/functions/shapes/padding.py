@@ -46,6 +46,12 @@ def constant_pad_nd(input: Tensor, pad: Any, value: Any = 0) -> Tensor:
     tensor([7, 1, 2, 7])
     """
     pairs = _pairs(input, pad)
+    for d, ((a, b), n) in enumerate(zip(pairs, input.shape)):
+        if n + min(a, 0) + min(b, 0) < 0:
+            raise RuntimeError(
+                f"constant_pad_nd: negative padding {a} and {b} cuts away more than there is: "
+                f"dimension {d} of the input has {n} elements"
+            )
     check_fits(value, input.dtype)
     if input._array.dtype.kind != "c" and isinstance(value, complex):
         value = value.real
