@@ -154,3 +154,24 @@ def test_half_precision_accumulates_in_single() -> None:
     x = cugrad.full((1, 1, 4096), 1.0, dtype=cugrad.float16)
     assert float(F.conv1d(x, cugrad.ones(1, 1, 4096, dtype=cugrad.float16))) == 4096.0
     assert float(F.adaptive_avg_pool1d(x * 100, 1)) == 100.0
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+@pytest.mark.parametrize("padding", ["border", "reflection"])
+def test_a_grid_that_ends_at_the_border_has_no_slope_there(
+    lib: Any, mode: str, padding: str
+) -> None:
+    """That of the identity does, with aligned corners; PyTorch's answer is zero on all sides."""
+    image = lib.arange(12.0, dtype=lib.float64).reshape(1, 1, 3, 4) ** 2
+    theta = lib.eye(2, 3, dtype=lib.float64)[None]
+    grid = lib.nn.functional.affine_grid(theta, (1, 1, 3, 4), align_corners=True)
+    grid.requires_grad_()
+    read = lib.nn.functional.grid_sample(image, grid, mode, padding, align_corners=True)
+    assert lib.allclose(read, image)
+    (grad,) = lib.autograd.grad(read.sum(), grid)
+    x, y = grad[0, ..., 0], grad[0, ..., 1]
+    assert not x[:, 0].any() and not y[0].any() and not y[-1].any()
+    if padding == "border":
+        assert not x[:, -1].any()
+    inside = abs(float(x[1, 1]))
+    assert inside == pytest.approx(16.5 if mode == "bilinear" else 0.0)

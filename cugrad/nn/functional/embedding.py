@@ -54,9 +54,8 @@ def embedding(
         _shorten(weight, input, max_norm, norm_type)
     if sparse:
         return _rows(weight, input, padding_idx, scale_grad_by_freq)
-    if scale_grad_by_freq:
-        weight = _shared_by_frequency(weight, input)
-    return recorded.embedding(weight, input, padding_idx)
+    rows_at = recorded.embedding(weight, input, padding_idx)
+    return _shared_by_frequency(rows_at, input, rows) if scale_grad_by_freq else rows_at
 
 
 class _Rows(Function):
@@ -117,13 +116,36 @@ def _shorten(weight: Tensor, input: Tensor, max_norm: float, norm_type: float) -
         weight.index_copy_(0, used, vectors * scale.to(weight.dtype))
 
 
-def _shared_by_frequency(weight: Tensor, input: Tensor) -> Tensor:
-    """The weight, whose gradient will be divided by how often each row is looked up."""
-    count = zeros(weight.shape[0], dtype=weight.dtype, device=weight.device)
+class _ScaledRows(Function):
+    """Rows whose gradient is multiplied by a share; their values are as they were."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(vectors: Tensor, share: Tensor) -> Tensor:
+        return vectors.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        (share,) = ctx.saved_tensors
+        return g * share, None
+
+    @staticmethod
+    def jvp(ctx: Any, vectors_t: Tensor, share_t: Any) -> Tensor:
+        return vectors_t.clone()
+
+
+def _shared_by_frequency(vectors: Tensor, input: Tensor, rows: int) -> Tensor:
+    """Rows that were looked up, whose gradient will be divided by how often each one was."""
     flat = input.reshape(-1)
-    count = count.index_add(0, flat, full(flat.shape, 1, dtype=weight.dtype, device=weight.device))
-    share = 1 / count.clamp(min=1).unsqueeze(1)
-    return weight * share + weight.detach() * (1 - share)
+    count = zeros(rows, dtype=dtypes.int64, device=input.device)
+    count = count.index_add(0, flat, full(flat.shape, 1, dtype=dtypes.int64, device=input.device))
+    share = 1 / count.index_select(0, flat).reshape(*input.shape, 1).double()
+    return _ScaledRows.apply(vectors, share.to(vectors.dtype))
 
 
 @of_reals
@@ -174,8 +196,6 @@ def embedding_bag(
     _check_numbers("embedding_bag", flat, weight)
     if max_norm is not None:
         _shorten(weight, flat, max_norm, norm_type)
-    if scale_grad_by_freq and not sparse:
-        weight = _shared_by_frequency(weight, flat)
     if padding_idx is not None:
         rows = weight.shape[0]
         if not -rows <= padding_idx < rows:
@@ -188,6 +208,8 @@ def embedding_bag(
         vectors = _rows(weight, flat, -1, scale_grad_by_freq)
     else:
         vectors = recorded.embedding(weight, flat, -1)
+        if scale_grad_by_freq:
+            vectors = _shared_by_frequency(vectors, flat, weight.shape[0])
     if kind in (dtypes.float16, dtypes.bfloat16):  # accumulates in float32
         vectors = vectors.float()
     if per_sample_weights is not None:
@@ -201,7 +223,7 @@ def _bags(input: Tensor, offsets: Tensor | None, include_last: bool) -> tuple[Te
         if offsets is not None:
             raise ValueError(
                 "if input is 2D, then offsets has to be None, as input is treated is a mini-batch "
-                f"of fixed length sequences. However, found offsets of type {type(offsets)}"
+                f"of fixed length sequences. However, is_most offsets of type {type(offsets)}"
             )
         bags, size = input.shape
         return arange(bags, device=input.device).repeat_interleave(size), bags
@@ -237,12 +259,7 @@ def _pooled(vectors: Tensor, bag: Tensor, bags: int, counted: Tensor | None, mod
     shape = (bags, vectors.shape[1])
     empty = zeros(shape, dtype=vectors.dtype, device=vectors.device)
     if mode == "max":
-        if counted is not None:
-            vectors = recorded.masked_fill(vectors, ~counted.unsqueeze(1), float("-inf"))
-        lowest = full(shape, float("-inf"), dtype=vectors.dtype, device=vectors.device)
-        index = bag.unsqueeze(1).expand(vectors.shape)
-        most = lowest.scatter_reduce(0, index, vectors, "amax")
-        return recorded.where(most == float("-inf"), 0.0, most)
+        return _most(vectors, bag, shape, counted)
     if counted is not None:
         vectors = recorded.masked_fill(vectors, ~counted.unsqueeze(1), 0.0)
     total = empty.index_add(0, bag, vectors)
@@ -253,6 +270,24 @@ def _pooled(vectors: Tensor, bag: Tensor, bags: int, counted: Tensor | None, mod
         ones = ones * counted.to(vectors.dtype)
     count = zeros(bags, dtype=vectors.dtype, device=vectors.device).index_add(0, bag, ones)
     return total / count.clamp(min=1).unsqueeze(1)
+
+
+def _most(vectors: Tensor, bag: Tensor, shape: tuple[int, int], counted: Tensor | None) -> Tensor:
+    """The maximum in each bag, of equal ones the first, which alone gets the gradient."""
+    values, count = vectors.detach(), vectors.shape[0]
+    if counted is not None:
+        values = recorded.masked_fill(values, ~counted.unsqueeze(1), float("-inf"))
+    index = bag.unsqueeze(1).expand(values.shape)
+    lowest = full(shape, float("-inf"), dtype=values.dtype, device=values.device)
+    most = lowest.scatter_reduce(0, index, values, "amax").index_select(0, bag)
+    is_most = (values == most) | values.isnan()
+    if counted is not None:
+        is_most = is_most & counted.unsqueeze(1)
+    place = arange(count, device=values.device).unsqueeze(1)
+    none = full(shape, count, dtype=dtypes.int64, device=values.device)
+    first = none.scatter_reduce(0, index, recorded.where(is_most, place, count), "amin")
+    nothing = zeros((1, shape[1]), dtype=vectors.dtype, device=vectors.device)
+    return recorded.cat([vectors, nothing]).gather(0, first)
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:

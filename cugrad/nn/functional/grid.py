@@ -75,7 +75,8 @@ def _brought_inside(x: Tensor, size: int, padding_mode: str, aligned: bool) -> T
         flips = (away.detach() / span).floor()
         extra = away - flips * span
         x = recorded.where(flips % 2 == 0, extra + low, span - extra + low)
-    return x.clamp(0, size - 1)
+    # hardtanh, not clamp: no gradient at the border itself, as in PyTorch
+    return recorded.hardtanh(x, 0.0, float(size - 1))
 
 
 def _sampled(flat: Tensor, at: Sequence[Tensor], sizes: Sequence[int], inside: bool) -> Tensor:

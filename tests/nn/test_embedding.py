@@ -1,0 +1,58 @@
+"""Embeddings: what is looked up is exactly what is in the table, and where gradients go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+INF = float("inf")
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32", "float64"])
+def test_scaling_by_frequency_leaves_values_as_they_are(lib: Any, kind: str) -> None:
+    """An infinite row too; and counts are whole numbers, where half precision has none so large."""
+    dtype, times = getattr(lib, kind), 2500
+    numbers = lib.tensor([0, 2, *[1] * times, 3, 3, 3])
+    table = lib.tensor([[0.1, -0.0], [1 / 3, 2.7], [-INF, 5.1], [0.7, 1e-3]], dtype=dtype)
+    table.requires_grad_()
+    rows = lib.nn.functional.embedding(numbers, table, scale_grad_by_freq=True)
+    assert lib.equal(rows, table[numbers])
+    assert lib.equal(rows.signbit(), table[numbers].signbit())
+    (grad,) = lib.autograd.grad(rows[1:5].sum(), table)
+    want = lib.tensor([[0.0], [3 / times], [1.0], [0.0]], dtype=dtype).expand(4, 2)
+    assert lib.allclose(grad, want, rtol=1e-2, atol=0)
+    bags = lib.nn.functional.embedding_bag(
+        numbers, table, lib.tensor([0, 1]), mode="sum", scale_grad_by_freq=True
+    )
+    assert lib.equal(bags[0], table[0])
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # PyTorch's own call
+@pytest.mark.parametrize("mapped", [False, True])
+def test_scaling_by_frequency_in_other_modes(lib: Any, mapped: bool) -> None:
+    numbers = lib.tensor([0, 0, 0, 1])
+
+    def look(table: Any) -> Any:
+        return lib.nn.functional.embedding(numbers, table, scale_grad_by_freq=True)
+
+    table = lib.tensor([[0.5], [2.0]], dtype=lib.float64, requires_grad=True)
+    rows = lib.func.vmap(look)(table[None])[0] if mapped else look(table)
+    (grad,) = lib.autograd.grad((rows**3).sum(), table, create_graph=True)
+    assert grad.requires_grad
+    assert lib.allclose(grad, 3 * table**2, rtol=1e-14, atol=0)
+    with lib.autograd.forward_ad.dual_level():
+        dual = lib.autograd.forward_ad.make_dual(table.detach(), lib.ones_like(table))
+        tangent = lib.autograd.forward_ad.unpack_dual(look(dual)).tangent
+    assert tangent.tolist() == [[1.0]] * 4
+
+
+def test_of_equal_rows_in_a_bag_the_first_gets_the_gradient(lib: Any) -> None:
+    table = lib.tensor([[1.0, 2.0], [1.0, 3.0], [-INF, -INF]], requires_grad=True)
+    numbers, offsets = lib.tensor([1, 0, 1, 2, 0]), lib.tensor([0, 0, 3, 4])
+    bags = lib.nn.functional.embedding_bag(numbers, table, offsets, mode="max", padding_idx=0)
+    assert bags.tolist() == [[0.0, 0.0], [1.0, 3.0], [-INF, -INF], [0.0, 0.0]]
+    bags = lib.nn.functional.embedding_bag(numbers, table, offsets, mode="max")
+    assert bags.tolist() == [[0.0, 0.0], [1.0, 3.0], [-INF, -INF], [1.0, 2.0]]
+    (grad,) = lib.autograd.grad(bags.sum(), table)
+    assert grad.tolist() == [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
