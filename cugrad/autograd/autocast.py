@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from .. import dtypes
+from ..backends import BY_ARRAY_TYPE
 from ..device import ELSEWHERE
 from ..dtypes import is_floating
 from ..ops.table import Op
@@ -243,9 +244,15 @@ def _replaced(value: Any, cast: Iterator[Any]) -> Any:
 def _policy(name: str, tensors: Sequence[Any]) -> str | None:
     """What autocast says of an op on these, if it is on for the device of one of them."""
     for tensor in tensors:
-        if isinstance(tensor, Tensor) and (kind := tensor.device.type) in settings.lower:
+        if isinstance(tensor, Tensor) and (kind := _type_of(tensor)) in settings.lower:
             return POLICIES[kind].get(name)
     return None
+
+
+def _type_of(tensor: Tensor) -> str:
+    """The type of a tensor's device."""
+    backend = BY_ARRAY_TYPE.get(type(tensor._array))
+    return tensor.device.type if backend is None else backend.device_type
 
 
 def _cast(name: str, values: Sequence[Any]) -> Sequence[Any]:
@@ -286,7 +293,7 @@ def _wanted(policy: str, value: Any) -> Any:
         return None
     if value._array.dtype.itemsize > 4:
         return None
-    lower = settings.lower.get(value.device.type)
+    lower = settings.lower.get(_type_of(value))
     if lower is None:
         return None
     return lower.numpy if policy == LOWER else FLOAT32

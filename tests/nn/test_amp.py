@@ -12,6 +12,7 @@ import pytest
 import cugrad
 from cugrad import backends
 from cugrad.autograd.autocast import POLICIES
+from cugrad.autograd.recording import record
 from cugrad.ops.table import TABLE
 from cugrad.utils.checkpoint import checkpoint
 
@@ -238,6 +239,47 @@ def test_a_weight_is_cast_once_in_a_region() -> None:
     finally:
         pop_observer(names)
     assert w.grad is not None and w.grad.dtype is cugrad.float32
+
+
+def test_what_an_op_does_leaves_autocast_on() -> None:
+    """An error, a view that gets a new history, and hooks, whose ops are cast as others are."""
+    x, w = (cugrad.ones(3, 3, requires_grad=True, device="cpu") for _ in range(2))
+    low, seen = cugrad.bfloat16, []
+
+    def pack(saved: Any) -> Any:
+        seen.append((w @ w).dtype)
+        return saved
+
+    with cugrad.autocast("cpu", dtype=low):
+        with pytest.raises(RuntimeError):
+            x @ cugrad.ones(2, 2, device="cpu")
+        assert (x @ w).dtype is low
+        base = x * 1.5
+        view = base[0]
+        base.add_(1.0)
+        assert (view @ w).dtype is low
+        for mode in (cugrad.no_grad, cugrad.enable_grad, cugrad.inference_mode):
+            with mode():
+                assert (x @ w).dtype is low and (x + 1).dtype is x.dtype
+            assert (x @ w).dtype is low
+        hooks = cugrad.autograd.graph.saved_tensors_hooks
+        with hooks(pack, lambda saved: saved):
+            y = base * w
+        assert (x @ w).dtype is low
+    assert (x @ w).dtype is x.dtype
+    assert seen == [low, low] and y.dtype is x.dtype
+
+
+def test_ops_take_their_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any, **params: Any) -> Any:
+        raise AssertionError("the general way was asked")
+
+    x, w = (cugrad.ones(3, 3, requires_grad=True, device="cpu") for _ in range(2))
+    with cugrad.autocast("cpu", dtype=cugrad.bfloat16):
+        (x @ w).relu()
+        monkeypatch.setattr(record, "execute", refuse)
+        assert (x @ w).relu().dtype is cugrad.bfloat16
+        assert (x + w).dtype is x.dtype
 
 
 def test_what_is_not_cast() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...backends import backend_of
+from ...backends import backend_of, on_register
 from ...backends.batched import arrays as batched
 from ...backends.several import are_away, at_home, several
 from ...dtypes import is_differentiable
@@ -13,7 +13,7 @@ from ...errors import NoArray
 from ...ops.table import TABLE, Op
 from ...tensor import UNCOUNTED, Tensor, make
 from ..forward.dual import apply_dual
-from ..mode import UNUSUAL, state
+from ..mode import INFERRING, PLAIN, RECORDING, UNUSUAL, anomaly, state
 from .node import Output, announced_seq, take_seq
 from .op_node import NO_PARAMS, new_node
 from .operands import first_array, read_inputs, run_forward
@@ -31,6 +31,9 @@ def apply(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> 
     try:
         if state.autocast is not None:
             args = state.autocast(op, args)
+            mode = _mode_without_autocast()
+            if mode != UNUSUAL and _lie_on_devices(args[0] if op.variadic else args):
+                return _as_cast(op, args, params, mode)
         if state.observers:
             args = lifted(op, args, params) if batched.HIDING else args  # by ops that come before
             return observed(op, args, params, _unobserved)
@@ -43,6 +46,44 @@ def apply(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> 
         return execute(op, args, params)
     except NoArray as error:  # of a tensor that is no array: it runs other ops instead
         return error.run(op.name, *args, **params)
+
+
+def _mode_without_autocast() -> int:
+    """What this thread's `state.fast` would be; UNUSUAL where hooks pack what is saved, too, whose
+    ops autocast casts.
+    """
+    get = vars(state).get
+    if get("observers") or get("levels") or get("hooks") or anomaly.enabled:
+        return UNUSUAL
+    if get("before_op") is not None or get("stand_in") is not None:
+        return UNUSUAL
+    if state.inference:
+        return INFERRING
+    return RECORDING if state.grad_enabled else PLAIN
+
+
+def _lie_on_devices(inputs: Sequence[Any]) -> bool:
+    """Whether all tensors have arrays of a device, and none runs other ops instead."""
+    return all(type(x._array) in _device_arrays for x in inputs if isinstance(x, Tensor))
+
+
+_device_arrays: set[type] = set()
+on_register(lambda backend: _device_arrays.update(backend.array_types))
+
+
+def _as_cast(op: Op, args: tuple[Any, ...], params: dict[str, Any], mode: int) -> Any:
+    """Runs an op whose inputs have been cast as it runs without autocast, on its fast path."""
+    fields = vars(state)
+    before = {"fast": UNUSUAL, "unobserved": UNUSUAL, "autocast": state.autocast}
+    try:
+        try:
+            fields.update(fast=mode, unobserved=mode, autocast=None)
+            return getattr(recorded, op.name)(*args, **params)
+        finally:
+            fields.update(before)
+    except BaseException:  # an interrupt may have come in `finally`: see `kept`
+        fields.update(before)
+        raise
 
 
 def observed(op: Op, args: Any, params: Any, run: Callable[..., Any]) -> Any:

@@ -31,7 +31,9 @@ def named(value: Any) -> tuple[type, Any]:
     if kind is float or isinstance(value, np.generic):
         value = float(value)
         return kind, value if value and value == value else repr(value)
-    return kind, value if kind is int or kind is str else repr(value)
+    if kind is int or kind is str or isinstance(value, np.dtype):
+        return kind, value
+    return kind, repr(value)
 
 
 def form_of_array(name: str) -> str:
