@@ -297,3 +297,39 @@ def test_cross_map_norm(size: int, channels: int) -> None:
     found = mine(cugrad.from_numpy(x)).numpy()
     np.testing.assert_allclose(found, theirs(torch.from_numpy(x)).numpy(), rtol=1e-9)
     assert cugrad.autograd.gradcheck(mine, cugrad.from_numpy(x[:1, :, :1, :1]).requires_grad_())
+
+
+NORMS = [
+    (name, arguments, shape)
+    for name, arguments, shapes in (
+        ("BatchNorm1d", (3,), [(0, 3), (0, 3, 4), (2, 3, 0)]),
+        ("BatchNorm2d", (3, 1e-5, None), [(0, 3, 2, 2), (2, 3, 0, 2)]),
+        ("BatchNorm1d", (3, 1e-5, 0.1, True, False), [(0, 3)]),
+        ("InstanceNorm1d", (3, 1e-5, 0.1, True, True), [(2, 3, 0)]),
+        ("GroupNorm", (3, 3), [(0, 3), (0, 3, 4)]),
+        ("LayerNorm", (3,), [(0, 3)]),
+        ("RMSNorm", (3,), [(0, 2, 3)]),
+    )
+    for shape in shapes
+]
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name, arguments, shape", NORMS)
+def test_an_empty_batch_moves_nothing(
+    lib: Any, name: str, arguments: Any, shape: Any, kind: str
+) -> None:
+    """As an expert that no token chose: no statistic becomes nan, and gradients are zero."""
+    dtype = getattr(lib, kind)
+    layer = getattr(lib.nn, name)(*arguments).to(dtype)
+    before = {k: v.clone() for k, v in layer.state_dict().items()}
+    x = lib.zeros(shape, dtype=dtype, requires_grad=True)
+    out = layer(x)
+    assert out.shape == shape and out.dtype is dtype
+    grads = lib.autograd.grad(out.sum(), [x, *layer.parameters()], create_graph=True)
+    assert grads[0].shape == shape
+    for grad in grads[1:]:
+        assert not grad.any() and grad.dtype is dtype
+    for key, value in layer.state_dict().items():
+        want = before[key] + (key == "num_batches_tracked" and not name.startswith("Instance"))
+        assert lib.equal(value, want)

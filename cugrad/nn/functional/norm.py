@@ -15,6 +15,7 @@ from ...backends.moments import RunningStatistics, waiting
 from ...backends.several import at_home
 from ...dtypes import promote_types
 from ...functions.calls.arguments import cast, of_one_dtype, refuse_complex
+from ...functions.creation.factories import full, zeros
 from ...functions.queries import finfo
 from ...tensor import Tensor
 
@@ -69,6 +70,8 @@ def counted_batch_norm(
         raise ValueError(
             f"Expected more than 1 value per channel when training, got input size {input.shape}"
         )
+    if count == 0:
+        return _of_nothing(input, weight, bias, eps, batches)
     statistics = [x for x in (running_mean, running_var) if x is not None]
     for x in statistics:
         _refuse_other_levels(input, x)
@@ -98,6 +101,21 @@ def counted_batch_norm(
     if batches is not None:
         batches.add_(1)
     return result
+
+
+def _of_nothing(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, batches: Tensor | None
+) -> Tensor:
+    """The result of no elements, which have no mean: running statistics stay as they are, and the
+    gradients of weight and bias are zero. The batch counts.
+    """
+    if batches is not None:
+        batches.add_(1)
+    shape = (input.shape[1],) if input.dim() > 1 else (max(input.numel(), 1),)
+    like = input if weight is None else weight
+    mean = zeros(shape, dtype=like.dtype, device=input.device)
+    var = full(shape, 1.0, dtype=like.dtype, device=input.device)
+    return recorded.batch_norm_inference(input, weight, bias, mean, var, eps)
 
 
 def _channels(input: Tensor, **vectors: Tensor | None) -> int:
@@ -271,7 +289,7 @@ def instance_norm(
     mean, var = [None if x is None else cast(x, kind) for x in (mean, var)]
     result = batch_norm(one, mean, var, scale, shift, True, momentum, eps).reshape(input.shape)
     for running, moved in ((running_mean, mean), (running_var, var)):
-        if running is not None and moved is not None:
+        if running is not None and moved is not None and count:
             running.copy_(moved.reshape(count, channels).mean(0))
     return result
 

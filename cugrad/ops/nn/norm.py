@@ -394,9 +394,10 @@ def _group_norm(
         if weight is None:
             result *= rstd
         else:  # a factor for each channel of each image
-            result = xp.reshape(result, (len(x), input.shape[1], -1))
+            channels = input.shape[1]
+            result = xp.reshape(result, (len(x), channels, prod(input.shape[2:])))
             each = xp.reshape(weight, (num_groups, -1)).astype(x.dtype, copy=False)
-            result *= xp.reshape(rstd * each, (len(x), -1, 1))
+            result *= xp.reshape(rstd * each, (len(x), channels, 1))
         result = xp.reshape(result, input.shape)
         result = _affine(xp, result, None, bias, (-1,) + (1,) * (input.ndim - 2))
         return narrow(result, input), mean[..., 0], rstd[..., 0]
