@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..backends import backend_of
 from ..backends.batched.arrays import plain
+from ..backends.several import there
 from ..dtypes import is_differentiable
 from ..runtime.contexts import described
 from ..runtime.frames import LAYERS, users_frames, warn_user
@@ -158,7 +159,7 @@ def check_nan(node: Node, results: Any) -> None:
         if array is None or not is_differentiable(array.dtype):
             continue
         array = plain(array)
-        if bool(backend_of(array).xp.isnan(array).any()):
+        if there(lambda array: bool(backend_of(array).xp.isnan(array).any()), array):
             raise RuntimeError(f"Function '{node.name()}' returned nan values in its {i}th output.")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..backends import backend_of
 from ..backends.batched import arrays as batched
+from ..backends.several import zeros_like
 from ..dtypes import is_differentiable
 from ..runtime.absent import explain
 from ..runtime.frames import warn_user
@@ -29,7 +30,6 @@ __all__ = [
     "BackwardCFunction", "Function", "FunctionCtx", "FunctionMeta", "InplaceFunction",
     "once_differentiable",
 ]  # fmt: skip
-
 
 DIRTY_VIEW = (
     "If your Function modifies inplace an input that is a view of another Tensor, your Function "
@@ -237,7 +237,7 @@ def _tangents(
         if node.materialize_grads:
             for i, (a, t) in enumerate(zip(args, tangents, strict=True)):
                 if t is None and isinstance(a, Tensor) and is_differentiable(a._array.dtype):
-                    tangents[i] = make(backend_of(a._array).xp.zeros_like(a._array))
+                    tangents[i] = make(zeros_like(a._array))
         for a in node.dirty_tensors or ():  # their tangents are changed in place by jvp
             nr = next((i for i, x in enumerate(args) if x is a), None)
             if nr is not None and tangent_of(a, level) is not None:

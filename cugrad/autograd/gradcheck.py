@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends import backend_of
+from ..backends.several import beside
 from ..runtime.absent import explain
 from ..tensor import Tensor, make
 from . import check
@@ -277,7 +277,7 @@ def _random_like(x: Tensor, rng: np.random.Generator, gaps: bool) -> Tensor:
     value = np.asarray(rng.uniform(-1, 1, shape))
     if x.is_complex():
         value = value + 1j * np.asarray(rng.uniform(-1, 1, shape))
-    array = backend_of(x._array).asarray(value.astype(x._array.dtype))
+    array = beside(x._array, value.astype(x._array.dtype))
     return make(array[..., ::2] if gaps and x.ndim else array, requires_grad=True)
 
 

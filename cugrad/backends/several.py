@@ -11,8 +11,8 @@ from ..runtime.kept import NOTHING
 from . import BY_ARRAY_TYPE, backend_of
 
 __all__ = [
-    "Several", "are_away", "are_on_two", "at_home", "beside", "by_device", "calls_away", "several",
-    "there",
+    "OfDevice", "Several", "are_away", "are_on_two", "at_home", "beside", "by_device",
+    "calls_away", "copy_of", "several", "there", "zeros_like",
 ]  # fmt: skip
 
 
@@ -27,6 +27,26 @@ class Several:
 
 several = Several()
 NAMING = {"to", "cuda", "type", "backward"}  # and who calls hooks goes from device to device
+
+
+class OfDevice:
+    """A backend as it answers where one of its devices is current, whichever that is."""
+
+    __slots__ = ("_backend", "_index")
+
+    def __init__(self, backend: Any, index: int | None) -> None:
+        self._backend, self._index = backend, index
+
+    def __getattr__(self, name: str) -> Any:
+        answer = getattr(self._backend, name)
+        if not several.devices or not callable(answer):
+            return answer
+
+        def there(*args: Any, **options: Any) -> Any:
+            with self._backend.use_device(self._index):
+                return answer(*args, **options)
+
+        return there
 
 
 def _place_of(values: Iterable[Any]) -> tuple[Any, int] | None:
@@ -85,6 +105,16 @@ def there(function: Callable[..., Any], *args: Any) -> Any:
 def beside(array: Any, values: Any) -> Any:
     """Host values as an array on the device of another array."""
     return there(lambda array: backend_of(array).asarray(values), array)
+
+
+def copy_of(array: Any) -> Any:
+    """A copy of an array, where that lies."""
+    return there(lambda array: array.copy(), array)
+
+
+def zeros_like(array: Any) -> Any:
+    """Zeros like an array, where that lies."""
+    return there(lambda array: backend_of(array).xp.zeros_like(array), array)
 
 
 def by_device(tensors: list[Any]) -> Iterator[list[Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..backends.several import OfDevice
 from .offloading.engine import CopyEngine
 from .offloading.options import OffloadOptions
 from .offloading.stats import Meter, Times
@@ -138,7 +139,7 @@ def _add_peaks(report: Report, meter: Meter, engine: CopyEngine) -> None:
     """
     report["saving_peak"], report["saving_peak_without"] = meter.resident, meter.without
     peak, without = meter.peak, max(meter.without, meter.peak + meter.absent)
-    after = engine.backend.max_memory_allocated()
+    after = OfDevice(engine.backend, engine.index).max_memory_allocated()
     if after > 1.02 * max(peak, without):  # neither in forward nor in backward
         peak = without = after
     if peak > meter.peak_before:

@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import dtypes
 from ..backends import backend_of, get
+from ..backends.several import there
 from ..device import device as Device
 from ..ops.dims import contiguous_strides
 from ..ops.views.strided import address_of, layout_of, storage_of
@@ -159,7 +160,7 @@ def view_of(
             f"its storage of {flat.size} elements"
         )
     if not count:
-        return make(backend_of(flat).xp.empty(size, flat.dtype))
+        return make(there(lambda a: backend_of(a).xp.empty(size, a.dtype), flat))
     if stride == contiguous_strides(size):
         return make(flat[offset : offset + count].reshape(size))
     item = flat.dtype.itemsize

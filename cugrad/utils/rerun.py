@@ -10,6 +10,7 @@ from ..autograd.mode import state, watch_writes
 from ..autograd.recording.op_node import OpPlan
 from ..autograd.recording.operands import read_inputs
 from ..autograd.transforms import running
+from ..backends.several import copy_of
 from ..ops.table import Op
 from ..runtime.kept import Switch
 from ..tensor import Tensor, make
@@ -93,7 +94,7 @@ class Rerun(Switch):
         counter = t.counter
         for k, (kept, version) in self.values.items():
             if kept._counter is counter and kept.counter[0] == version:
-                copy = make(kept._array.copy())
+                copy = make(copy_of(kept._array))
                 self.values[k] = copy, copy.counter[0]
 
     def as_is(self) -> Any:

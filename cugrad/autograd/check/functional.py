@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...backends import backend_of
+from ...backends import several
 from ...tensor import Tensor, make
 from ..engine.differentiate import grad
 
@@ -38,7 +38,7 @@ def nested(rows: Any, *is_tuple: bool) -> Any:
 
 
 def zeros_like(x: Tensor, requires_grad: bool = False) -> Tensor:
-    return make(backend_of(x._array).xp.zeros_like(x._array), requires_grad)
+    return make(several.zeros_like(x._array), requires_grad)
 
 
 def fresh(tensors: Tensors, create_graph: bool, need_graph: bool = True) -> Tensors:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...backends import backend_of
+from ...backends.several import at_home, beside, copy_of
 from ...tensor import Tensor, make
 from ..engine.differentiate import grad
 from ..forward_ad import dual_level, make_dual, unpack_dual
@@ -75,14 +76,17 @@ class Check:
     def slopes(self, leaf: Tensor, step: Array, where: Any = None) -> list[Array]:
         """(f(x + step) - f(x - step)) / 2 eps of every output, flat, by changing x in place."""
         array = leaf._array
-        original, delta = array.copy(), backend_of(array).asarray(step.reshape(array.shape))
+        original, delta = copy_of(array), beside(array, step.reshape(array.shape))
         try:
-            array[...] = original - delta
+            with at_home(array):
+                array[...] = original - delta
             low = self.values()
-            array[...] = original + delta
+            with at_home(array):
+                array[...] = original + delta
             high = self.values()
         finally:
-            array[...] = original
+            with at_home(array):
+                array[...] = original
         for a, b in zip(low, high, strict=True):
             self.same_kind(a, b, "" if where is None else f"on index {where} ")
         return [
@@ -94,7 +98,7 @@ class Check:
 
     def values(self) -> list[Tensor]:
         """Copies of the outputs of one more call."""
-        return [make(o._array.copy()) for o in tensors(self.func(*self.inputs))]
+        return [make(copy_of(o._array)) for o in tensors(self.func(*self.inputs))]
 
     def same_kind(self, a: Tensor, b: Tensor, on_index: str) -> None:
         text = f"when inputs are perturbed {on_index}by {self.setting.eps}, but got:"
@@ -338,7 +342,7 @@ def to_host(x: Tensor) -> Array:
 def to_device(value: Array, like: Tensor) -> Tensor:
     """The values as a Tensor of the shape, dtype and device of another."""
     array = value.reshape(like._array.shape).astype(like._array.dtype)
-    return make(backend_of(like._array).asarray(array))
+    return make(beside(like._array, array))
 
 
 def direction(x: Tensor, rng: np.random.Generator) -> Array:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from ...backends import backend_of
+from ...backends.several import there, zeros_like
 from ...runtime.frames import warn_user
 from ...runtime.kept import NOTHING
 from ...tensor import Tensor, make
@@ -163,7 +164,7 @@ def grad(
             raise RuntimeError(
                 "materialize_grads cannot be used when the given input is a GradientEdge"
             )
-        results[i] = make(backend_of(x._array).xp.zeros_like(x._array), create_graph)
+        results[i] = make(zeros_like(x._array), create_graph)
     if type(inputs) is dict:
         return dict(zip(inputs, results, strict=True))
     return tuple(results)
@@ -391,7 +392,7 @@ def _one_of(out: Tensor) -> Tensor:
     """The gradient of a scalar with respect to itself."""
     array = out._array
     if array.size == 1 and out.dtype.is_floating_point:
-        return make(backend_of(array).xp.ones_like(array))
+        return make(there(lambda array: backend_of(array).xp.ones_like(array), array))
     raise _no_one(array.size, out.dtype)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ...backends.several import copy_of
 from ...tensor import Tensor
 from ..recording.node import end_of
 from ..recording.op_node import OpNode
@@ -16,7 +17,7 @@ class _NotReached:
     """Stands for the gradient at a node that none has reached. The first gradient replaces it."""
 
     def __add__(self, g: Any) -> Any:
-        return g if isinstance(g, Tensor) else g.copy()  # arrays may be added to in place
+        return g if isinstance(g, Tensor) else copy_of(g)  # arrays may be added to in place
 
 
 NOTHING = _NotReached()

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from ...backends import backend_of
+from ...backends.several import zeros_like
 from ...dtypes import is_differentiable
 from ...errors import InplaceError
 from ...ops.table import ELEMENTWISE, Op
@@ -145,7 +146,7 @@ def laid_out(tangent: Tensor, like: Tensor) -> Tensor:
         sizes = [storage_of(x)[0].size for x in (home, tangent._array)]
         if sizes[0] == sizes[1] or not home.size:
             return tangent
-    laid: Tensor = make(backend_of(home).xp.zeros_like(home)).copy_(tangent)
+    laid: Tensor = make(zeros_like(home)).copy_(tangent)
     return laid
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...backends import backend_of
 from ...backends.batched.arrays import levels_of
-from ...backends.several import there
+from ...backends.several import copy_of, zeros_like
 from ...ops.table import Op
 from ...tensor import Tensor, make
 from ..mode import Level, enable_grad, state
@@ -71,7 +71,7 @@ def copied(x: Tensor, edge: Any) -> Tensor:
     """A copy that takes the place of `x` in the graph, so that changes of `x` do not change it. It
     gets a version counter at once. Later it would get that of the result which its node saved.
     """
-    copy = at_edge(there(lambda a: a.copy(), x._array), x._requires_grad, edge)
+    copy = at_edge(copy_of(x._array), x._requires_grad, edge)
     if copy._counter is None:
         copy._counter = [0]
     return copy
@@ -179,7 +179,7 @@ def _base(t: Tensor) -> Tensor:
 
 
 def _zeros(t: Tensor) -> Tensor:
-    return make(backend_of(t._array).xp.zeros_like(t._array))
+    return make(zeros_like(t._array))
 
 
 def _holds(home: Tensor, batches: list[Any]) -> bool:

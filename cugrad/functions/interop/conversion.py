@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -311,7 +312,9 @@ def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
 def _rebuild(kind: type[Tensor], array: Any, device: str, requires_grad: bool) -> Tensor:
     place = Device(device)
     t = object.__new__(kind)
-    t.fill_in(get(place.type).asarray(array), requires_grad)
+    backend = get(place.type)
+    with nullcontext() if place.index is None else backend.use_device(place.index):
+        t.fill_in(backend.asarray(array), requires_grad)
     return t
 
 
@@ -321,7 +324,7 @@ def _reduce(self: Tensor, protocol: Any) -> Any:
     for hook in list(hooks.values()) if hooks else ():
         warnings.warn(f"backward hook {hook!r} on tensor will not be serialized", stacklevel=2)
     host = np.ascontiguousarray(backend_of(self._array).to_host(self._array))
-    place = self.device.type
+    place = str(self.device)
     parts = type(self), host.reshape(self._array.shape), place, self._requires_grad
     return (_rebuild, parts, dict(self.__dict__)) if self.__dict__ else (_rebuild, parts)
 

@@ -11,6 +11,7 @@ from ...autograd.recording.record import recorded
 from ...autograd.recording.views import changed
 from ...backends import backend_of
 from ...backends.batched.arrays import levels_of
+from ...backends.several import there
 from ...backends.wanted import known
 from ...dtypes import as_dtype
 from ...dtypes import dtype as Dtype
@@ -323,7 +324,7 @@ def set_(
             "requires grad; no_grad() allows it"
         )
     if source is None:
-        self._array = backend_of(self._array).xp.empty((0,), self._array.dtype)
+        self._array = there(lambda a: backend_of(a).xp.empty((0,), a.dtype), self._array)
         return self
     array = array_of(source, "set_", "source")
     if array.dtype != self._array.dtype:

@@ -12,6 +12,7 @@ from ... import backends
 from ...autograd.engine.backward_pass import task
 from ...autograd.graph import saved_tensors_hooks
 from ...autograd.mode import state
+from ...backends.several import OfDevice
 from ...device import default_device
 from ...device import device as Device
 from ...runtime.frames import warn_user
@@ -120,6 +121,7 @@ class budget(saved_tensors_hooks):
         self._index = self.device.index
         if self._index is None:
             self._index = self._backend.current_device()
+        self._of_device: Any = OfDevice(self._backend, self._index)
         self.placements = allowed(placements, lossless, self.device.type, host_limit is not None)
         self._walk = StepRecorder(self)
         self._small = min(1 << 12, self.limit >> 20)  # bytes: what is smaller stays
@@ -236,9 +238,8 @@ class budget(saved_tensors_hooks):
                 gc.collect()  # else the plan would leave room for what is garbage by now
             self._limiter.tighten()  # what the copies of the step before hold
             self._places.copies(self._places.under_way, 0)
-            measuring = self._measuring = Measurement(
-                self._backend, self._backend.memory_allocated()
-            )
+            used = self._of_device.memory_allocated()
+            measuring = self._measuring = Measurement(self._of_device, used)
         self._event_begins(name)
         for value in () if recipe is None else recipe.values():
             if measuring is not None and value.number >= 0:
@@ -263,12 +264,12 @@ class budget(saved_tensors_hooks):
             self._look(number - 1)
             if plan.now.is_cold:
                 self._limiter.tighten()
-            self._backend.reset_peak_memory_stats()
+            self._of_device.reset_peak_memory_stats()
         self._limiter.event(number if plan is not None and plan.has_event(number, name) else -1)
 
     def _look(self, number: int) -> None:
         """Takes the peak since the last look: of the last event, and of the step."""
-        most = self._backend.max_memory_allocated()
+        most = self._of_device.max_memory_allocated()
         self._peak = max(self._peak, most)
         if self._peaks and 0 <= number < len(self._peaks):
             self._peaks[number] = max(self._peaks[number], most)
@@ -318,15 +319,15 @@ class budget(saved_tensors_hooks):
             if self.device.type == "cpu" and not tracemalloc.is_tracing():
                 tracemalloc.start()
                 self._tracing = True
-            self._began = mark(self._backend)
+            self._began = mark(self._of_device)
             born = plan.step.values[0].born
             self._peaks = [0] * len(plan.step.events)
             for number, span in zip(range(born, -1, -1), reversed(measuring.spans)):
                 self._peaks[number] = span.peak
         evicts = (tried or plan.now.evicts) and OFFLOAD in self.placements
         self._limiter.begin(plan.owns, self._places.options if evicts else None)
-        self._most, self._peak = self._backend.max_memory_allocated(), measuring.peak
-        self._backend.reset_peak_memory_stats()
+        self._most, self._peak = self._of_device.max_memory_allocated(), measuring.peak
+        self._of_device.reset_peak_memory_stats()
 
     def _follow(self, plan: SeenStep, measuring: Measurement) -> None:
         """The step is one that is known, as far as can be seen."""
@@ -334,9 +335,9 @@ class budget(saved_tensors_hooks):
         if self.device.type != "cpu":
             before = measuring.before
             if not plan.fitting(self.limit, before):  # perhaps of what only the collector frees
-                used = self._backend.memory_allocated()
+                used = self._of_device.memory_allocated()
                 gc.collect()
-                before -= used - self._backend.memory_allocated()
+                before -= used - self._of_device.memory_allocated()
             plan.begin(self.limit, before, self.placements)
         under_way = plan.step.lookahead
         self._places.copies(under_way, 0 if plan.now.is_cold else under_way)
@@ -475,7 +476,7 @@ class budget(saved_tensors_hooks):
         elif first is not None:
             if not turned:
                 self._look(self._events - 1)
-            self._backend.raise_peak_memory_stats(max(self._most, self._peak))
+            self._of_device.raise_peak_memory_stats(max(self._most, self._peak))
         if self._tracing:
             tracemalloc.stop()
         self._left = self._saves and not turned and not failed

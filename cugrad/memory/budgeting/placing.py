@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ... import backends
+from ...backends.several import OfDevice
 from ..offloading.engine import engine_of
 from ..offloading.options import OffloadOptions
 from ..recomputing.values import Value
@@ -61,7 +62,8 @@ class Places:
     def __init__(self, device: str, index: int | None, limit: int, host_limit: int | None) -> None:
         self.backend, self.index = backends.get(device), index
         self.engine = None if device == "cpu" else engine_of(self.backend, index)
-        self.limiter = Limiter(self.backend, self.engine, limit)
+        of_device: Any = OfDevice(self.backend, index)
+        self.limiter = Limiter(of_device, self.engine, limit)
         self.under_way = min(limit // 32, 1 << 30)  # bytes that the link may hold, each way
         self.options = OffloadOptions(1, 0, self.under_way, self.under_way, host_limit, exact=True)
         if self.engine is not None:

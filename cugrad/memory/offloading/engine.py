@@ -10,6 +10,7 @@ from ...autograd.engine.backward_pass import task
 from ...autograd.mode import state
 from ...backends import Backend, backend_of
 from ...backends.batched.arrays import BatchedArray, hidden, plain
+from ...backends.several import OfDevice
 from ...runtime.kept import whole
 from ...tensor import Tensor
 from ..geometry import array_at, is_alone, memory_of, root_of, span_of
@@ -80,7 +81,8 @@ class CopyEngine(StateSpans):
         counts = options.counts
         counts.sessions += 1
         if options.timed and (counts.sessions <= METERED or counts.sessions % 16 == 0):
-            session.meter = Meter(self.backend, self.backend.current_stream())
+            of_device: Any = OfDevice(self.backend, self.index)
+            session.meter = Meter(of_device, self.backend.current_stream())
             counts.meters.append(session.meter)
         return session
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...backends.lending.slab import SlabBlock
+from ...backends.several import copy_of
 from .ledger import Ledger
 from .places import (
     Absorbed,
@@ -361,7 +362,7 @@ class Span:
     def copy_on_device(self) -> None:
         """Takes a copy of bytes that stay, before they are written to."""
         origin = self.origin
-        self._put(OnDevice(origin.flat.copy(), origin.why))
+        self._put(OnDevice(copy_of(origin.flat), origin.why))
 
     def join(self, family: Family) -> None:
         """Makes the span one of several parts of a storage."""

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from ...autograd.engine.backward_pass import task
 from ...autograd.mode import watch_writes
 from ...backends import backend_of
+from ...backends.several import copy_of
 from ...tensor import Tensor
 from ..geometry import array_at, memory_of, root_of, span_of
 
@@ -147,7 +148,7 @@ class Constant:
     def save(self, root: Any) -> None:
         """The storage is about to change."""
         if self.counter[0] == self.version:
-            self.held, self.tensor = self.array.copy(), None
+            self.held, self.tensor = copy_of(self.array), None
             self.root, self.counter = weakref.ref(root_of(self.held)), [self.version]
 
 
