@@ -25,6 +25,8 @@ import argparse
 import gc
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,7 @@ import cugrad as torch
 from benchmarks.common import provenance
 from cugrad import backends, memory, models
 from cugrad.backends import simulated
+from cugrad.memory.states import context
 
 NARROW = 32
 WIDTH, CONTEXT, VOCABULARY = 4096, 1024, 8192  # of what is stood for
@@ -155,6 +158,16 @@ class Clock:
         self.seconds = simulated.MACHINE.host_time - self.began
 
 
+@contextmanager
+def windows_of(scale: float) -> Iterator[None]:
+    """Within it the least window is that of a network whose bytes stand for so many."""
+    least, context.LEAST = context.LEAST, int(context.LEAST / scale)
+    try:
+        yield
+    finally:
+        context.LEAST = least
+
+
 def measure(name: str, kind: str, tokens: int, layers: int, windows: int) -> dict[str, Any]:
     """Seconds of the last of a few steps, and the bytes of its copies, not yet scaled."""
     backend = backends.get("simulated")
@@ -162,7 +175,7 @@ def measure(name: str, kind: str, tokens: int, layers: int, windows: int) -> dic
     optimizer = torch.optim.Adam(net.parameters())
     size = sum(p.nbytes for p in net.parameters())
     largest = max(p.nbytes for p in net.parameters())
-    window = max(windows * largest, size // 8)
+    window = windows * largest or None  # else the library's own
     inputs, labels = batch(kind, tokens)
     loss_of = torch.nn.CrossEntropyLoss()
 
@@ -195,7 +208,8 @@ def measure(name: str, kind: str, tokens: int, layers: int, windows: int) -> dic
         return int(after[kind][way] - before[kind][way])
 
     return {
-        "size": size, "window": window, "largest": largest,
+        "size": size, "largest": largest,
+        "windows": {kind: after[kind]["limit"] or 0 for kind in after},
         "seconds": marks[LEARNS].elapsed_time(marks[-1]) / 1e3 / STEPS, "pass": first.seconds,
         "whole": whole, "peak": peak, "weights_in": moved("weights", "moved_back"),
         "weights_out": moved("weights", "moved_out"),
@@ -234,7 +248,7 @@ def on_host(whole: list[tuple[float, float]], model: Any) -> float:
 
 def bound_of(name: str, taken: dict[str, Any], plain: Result, scale: float, model: Any) -> float:
     """The least seconds of a step that makes these copies; see above."""
-    places, size = PLACES[name], taken["size"] * scale
+    places, size, windows = PLACES[name], taken["size"] * scale, taken["windows"]
     if "step" in places:  # states go both ways beside forward and backward
         ways = [
             sum([taken[f"{kind}_{way}"] for kind in ("weights", "gradients", "states")]) * scale
@@ -246,7 +260,7 @@ def bound_of(name: str, taken: dict[str, Any], plain: Result, scale: float, mode
         return max(plain.plain_pass + plain.plain_step, link)
     one = plain.plain_pass
     if places.get("weights") == "host":
-        at_least = 2 * taken["size"] - taken["window"]  # what is there when forward ends stays
+        at_least = 2 * taken["size"] - windows["weights"]  # what is there when forward ends stays
         one = max(one, at_least * scale / model.to_device)
     if places.get("gradients") == "host":
         one = max(one, size / model.to_host)
@@ -257,9 +271,10 @@ def bound_of(name: str, taken: dict[str, Any], plain: Result, scale: float, mode
     else:
         back = taken["states_in"] + taken["gradients_in"]
         if "weights" in places:
-            back += taken["size"] - taken["window"]
+            back += taken["size"] - windows["weights"]
         out = taken["states_out"] + taken["weights_out"]
-        back, out = max(0, back - taken["window"]), max(0, out - taken["window"])
+        back = max(0, back - windows["states"])
+        out = max(0, out - windows["states"] - windows["weights"])
         two = max(plain.plain_step, back * scale / model.to_device, out * scale / model.to_host)
     return one + two
 
@@ -288,7 +303,8 @@ def simulate(
     rates = {dtype: rate / NARROW for dtype, rate in base.flops.items()}
     with simulated.configured(base, scale=scale, flops=rates, policy="timed"):
         simulated.reset()
-        taken = measure(name, kind, tokens, layers, windows)
+        with windows_of(scale):
+            taken = measure(name, kind, tokens, layers, windows)
     step = taken["seconds"]
     result = Result(
         name, tokens, taken["size"] * scale / 4, step, taken["pass"], step - taken["pass"], step,
@@ -303,11 +319,12 @@ def simulate(
     result.bound = bound_of(name, taken, plain, scale, base)
     result.rivals = rivals_of(plain, taken["size"] * scale, base)
     # at its peak the plain step has its activations, and no gradients yet
-    size, window = taken["size"] * scale, (taken["window"] + taken["largest"]) * scale
-    gone = {"weights": 1, "gradients": 0, "states": 2}
-    result.limit = plain.peak + sum(
-        [window - gone[kind] * size for kind in PLACES[name] if kind in gone]
-    )
+    size, gone = taken["size"] * scale, {"weights": 1, "gradients": 0, "states": 2}
+    result.limit = plain.peak
+    for kind in PLACES[name]:
+        if kind in gone:
+            window = (taken["windows"][kind] + taken["largest"]) * scale
+            result.limit += window - gone[kind] * size
     return result
 
 
@@ -334,7 +351,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--network", default="GPT", choices=["GPT", "ViT", "U-Net", "LSTM"])
     parser.add_argument("--tokens", type=int, nargs="+", default=[2048, 16384])
     parser.add_argument("--layers", type=int, default=16)
-    parser.add_argument("--window", type=int, default=4, help="of each kind, in largest tensors")
+    parser.add_argument("--window", type=int, default=0, help="of each kind, in largest tensors")
     parser.add_argument("--only", nargs="+", default=list(PLACES), choices=list(PLACES))
     parser.add_argument("--check", action="store_true", help=f"fail above {GOAL} of the bound")
     parser.add_argument("--json", type=Path)

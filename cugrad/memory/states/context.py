@@ -34,7 +34,13 @@ PLACES = {
 }
 BEHIND, DURING = "behind backward", "during backward"
 LEAST = 1 << 26  # bytes of a kind on the device at least, where the user names no number
-WINDOW = 4  # of the largest tensors: two are on their way, one is used, one stands in the way
+# In a step within backward a parameter and two states leave for each that come, all by one queue:
+WINDOW = 4  # of the largest tensors: one is used, one comes, two leave
+# Of weights and states together forward moves one part over the link, backward six in twice that
+# time. Where computing takes just as long as all these copies, a third of the bytes of the weights
+# is still to move each way when backward ends: the windows of weights and of states share that.
+PART = 8  # of all weights one, in a window, in a model of many tensors
+DEVICE = 16  # of the device's memory one, at most, for that
 
 
 class offload_states:
@@ -65,7 +71,8 @@ class offload_states:
             with states in float32. They are states of the optimizer, as "master", and are where
             those are; behind a step a weight is its master, rounded.
         window: bytes on the device of each kind that is elsewhere; None: four of the largest
-            tensors, and at least 64 MiB.
+            tensors, or an eighth of all weights, but no more than a sixteenth of the device's
+            memory for that, and at least 64 MiB; all weights, if they are that and a tensor.
         min_bytes: parameters smaller than this stay, and those without dims, with their gradients
             and states.
         host_limit: bytes of page-locked memory to use; None: what the host can give.
@@ -204,12 +211,29 @@ class offload_states:
         """The window of a kind of tensors."""
         place, limit = self._asked[name], None
         if place != "device":
-            largest = max([p.nbytes for p in self._params], default=0)
-            limit = max(LEAST, WINDOW * largest) if self._limit is None else self._limit
+            limit = self._usual_window(name) if self._limit is None else self._limit
         options = OffloadOptions(host_limit=self._host_limit, backlog=limit)
         if place == "disk":
             options = OffloadOptions(pinned=False, spill=self._disk())
         return Window(name, limit, options)
+
+    def _usual_window(self, name: str) -> int:
+        """Bytes of a window where the user names none. Where it lacks less than one tensor of all
+        it is for all of them: each pass would move whole tensors in both directions, and computing
+        wait for them, to spare a part of one.
+        """
+        sizes = [param.nbytes for param in self._params]
+        largest, total = max(sizes, default=0), sum(sizes)
+        limit = max(LEAST, WINDOW * largest, min(total // PART, self._device_memory() // DEVICE))
+        return total if name != "states" and limit < total <= limit + largest else limit
+
+    def _device_memory(self) -> int:
+        """Bytes that the program may have of the device where it trains; 0 on the host."""
+        devices = {param.device.type for param in self._params} | {
+            "cpu" if self._device is None else self._device.type
+        }
+        kinds = [kind for kind in devices if kind not in ("cpu", "meta")]
+        return min([backends.get(kind).memory_limit() for kind in kinds], default=0)
 
     def _disk(self) -> Any:
         if self._store is None:

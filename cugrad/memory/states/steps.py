@@ -285,6 +285,7 @@ class StatesElsewhere:
 
     def _on_host(self, optimizer: Any, group: Any, buckets: list[list[Tensor]]) -> None:
         """Steps of buckets; what the one that follows needs from the device leaves meanwhile."""
+        buckets = buckets[-1:] + buckets[:-1]
         ahead = self.sent(optimizer, buckets[0]) if buckets else None
         for k, bucket in enumerate(buckets):
             now, ahead = ahead, None
@@ -312,8 +313,8 @@ class StatesElsewhere:
                 self._update(optimizer, rest, group)
         finally:
             self.adopt(optimizer, bucket)
-        if self.weights.limit is None:
-            self.weights.expect([home for home in homes if home.window is self.weights])
+        weights = [home for home in homes if home.window is self.weights]
+        self.weights.expect(self.weights.used_first(weights))
 
     def _compute_on_host(self, homes: list[Home], update: Callable[[], None]) -> None:
         """Updates tensors in page-locked memory; then they are where they were, come what may."""

@@ -323,6 +323,20 @@ class Window:
             self.bytes -= nbytes
             need -= nbytes
 
+    def used_first(self, homes: list[Home]) -> list[Home]:
+        """Of some homes those that a step has used first, as many as there is room for."""
+        if self.limit is None:
+            return homes
+        first: dict[Home, None] = {}
+        room = self.limit
+        for home in self.order:
+            if home not in first:
+                room -= home.nbytes
+                if room < 0:
+                    break
+                first[home] = None
+        return [home for home in homes if home in first]
+
     def await_room(self, homes: list[Home]) -> None:
         """Brings homes in as soon as there is room, of which `fill` takes care."""
         self.awaited = homes

@@ -13,6 +13,7 @@ import pytest
 import cugrad
 from cugrad import backends, memory
 from cugrad.backends import simulated
+from cugrad.memory.states import context
 
 DEVICE: Any = backends.get("simulated")
 SCALE = 4096.0  # bytes that one stands for
@@ -93,3 +94,42 @@ def test_gradients_come_ahead_of_the_step_that_reads_them() -> None:
     assert gradients["most_on_device"] <= 5 * 64 * 64 * 4
     assert gradients["moved_back"] <= STEPS * gradients["bytes"]
     assert gradients["on_demand"] <= gradients["moved_back"] / 4
+
+
+def test_weights_that_the_host_has_stepped_come_before_the_next_forward() -> None:
+    """As those that stay on the device do: all that is used first, as far as the window goes."""
+    x, places = cugrad.ones(256, 64), {**ALL, "states": "host"}
+    size = 16 * 64 * 64 * 4
+    whole, _ = trained(layers, x, size, places)
+    device, _ = trained(layers, x, None, {**places, "weights": "device"})
+    assert whole[-1] <= 1.02 * device[-1]
+
+
+@pytest.mark.parametrize("depth", [3, 5, 6, 16])
+def test_a_window_that_nearly_holds_all_weights_holds_them(
+    depth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else four of the largest tensors; then no weight comes that no one has changed elsewhere."""
+    monkeypatch.setattr(context, "LEAST", 512)
+    make, weight = lambda: layers(64, depth), 64 * 64 * 4
+    places = {**ALL, "states": "stream", "step": "during backward"}
+    _, report = trained(make, cugrad.ones(64, 64), None, places)
+    weights = report["weights"]
+    assert weights["limit"] == max(4, depth if depth <= 5 else 0) * weight
+    assert weights["most_on_device"] <= weights["limit"] + weight
+    assert (weights["moved_back"] <= 2 * weights["bytes"]) == (depth <= 5)  # once, at the begin
+
+
+def test_a_window_grows_with_the_model_up_to_a_part_of_the_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a deep network's backward leaves behind for the next forward grows with its depth."""
+    monkeypatch.setattr(context, "LEAST", 512)
+    make, weight = lambda: layers(16, 64), 16 * 16 * 4
+    places, x = {**ALL, "states": "stream", "step": "during backward"}, cugrad.ones(4, 16)
+    limit_of = lambda: trained(make, x, None, places)[1]["weights"]["limit"]
+    assert limit_of() == 8 * weight
+    monkeypatch.setattr(DEVICE, "memory_limit", lambda: 6 * 16 * weight)
+    assert limit_of() == 6 * weight
+    monkeypatch.setattr(DEVICE, "memory_limit", lambda: 16 * weight)
+    assert limit_of() == 4 * weight
