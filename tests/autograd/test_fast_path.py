@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 from typing import Any
 
+import numpy as np
 import pytest
 
 import cugrad
@@ -138,6 +139,28 @@ def test_half_precision_beside_a_number_is_what_it_is_in_the_general_path(op: Op
             grads = cugrad.autograd.grad(y, x, y.detach()) if y.requires_grad else (x.detach(),)
             seen.append((y.dtype, [z.detach().double().tolist() for z in (y, *grads)]))
     assert repr(seen[::2]) == repr(seen[1::2])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int64", "complex64"])
+@pytest.mark.parametrize("shapes", [((3, 4), (3, 4)), ((4,), (3, 4)), ((3, 4), (1, 4)), ((), (4,))])
+@pytest.mark.parametrize("number", [0.7, 2, -1e30, float("nan")])
+def test_a_choice_between_a_tensor_and_a_number_is_what_it_is_in_the_general_path(
+    dtype: str, shapes: tuple[tuple[int, ...], ...], number: float
+) -> None:
+    seen = []
+    for general in (False, True):
+        condition, x = (cugrad.linspace(0.2, 1.7, 12)[: int(np.prod(s))].reshape(s) for s in shapes)
+        condition = condition < 1.0
+        x = x.to(getattr(cugrad, dtype)).requires_grad_(dtype != "int64")
+        try:
+            with cugrad.autograd.set_detect_anomaly(general, check_nan=False):
+                y = cugrad.where(condition, x, number)
+        except RuntimeError as error:
+            seen.append(str(error))
+            continue
+        grads = cugrad.autograd.grad(y, x, y.detach()) if y.requires_grad else ()
+        seen.append(repr([(z.dtype, z.shape, z.detach().tolist()) for z in (y, *grads)]))
+    assert seen[0] == seen[1]
 
 
 def test_operators_are_the_functions_of_rows() -> None:

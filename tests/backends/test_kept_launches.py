@@ -116,6 +116,11 @@ PROGRAMS = {
     "contiguous": Program(lambda x: x.mT.contiguous(), (SHAPE,)),
     "in place": Program(changed, (SHAPE, SHAPE)),
     "in place, broadcast": Program(changed, (SHAPE, (1, 6))),
+    "where": Program(
+        lambda x, y: [cugrad.where(y > 0, x, 0.25), cugrad.where(y[:1] > 0, x, 3),
+                      cugrad.where(y > 0, x[:1], -1.0), cugrad.where(y > 0, 0.0, x)],
+        (SHAPE, SHAPE), (1,),
+    ),
     "copies into": Program(filled, (SHAPE, SHAPE)),
     "copies into, broadcast": Program(filled, (SHAPE, (1, 6))),
     "whole numbers": Program(lambda x: [x * 2, x + 1, x**2, x > 0, x / 4], (SHAPE,)),

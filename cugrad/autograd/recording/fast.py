@@ -23,7 +23,7 @@ from ...runtime.dispatching import Unasked, give_code
 from ...tensor import UNCOUNTED, Tensor
 from ..mode import state, writes_watched
 from .change_text import can_change, text_of_change
-from .fast_text import is_fast, masks_of, names_of, signature_of, takes_number, text_of
+from .fast_text import is_fast, masks_of, names_of, number_mask, signature_of, text_of
 from .node import Output, edge_of, next_seq
 from .op_node import NO_PARAMS, FastPlan, FormedPlan, OpNode, compiles_vjp, plan_of
 from .record import apply
@@ -153,14 +153,14 @@ def _plans(op: Op) -> dict[str, Any]:
         plans[f"general{mask}"] = plan_of(op, mask)
         if compiles_vjp(op):
             plans[f"plan{mask}"] = FastPlan(op, mask, number=False)
-    if takes_number(op, 1) and op.formulas[0] is not None:
-        plans["number1"] = FastPlan(op, 1, number=True)
+    if (beside := number_mask(op)) is not None:
+        plans[f"number{beside}"] = FastPlan(op, beside, number=True)
     return plans
 
 
 def _formed_plans(op: Op) -> dict[str, Any]:
     """Those of nodes that have been told the form of their operands with a launch."""
     plans = {f"formed{mask}": FormedPlan(op, mask, number=False) for mask in masks_of(op)}
-    if takes_number(op, 1) and op.formulas[0] is not None:
-        plans["number_formed1"] = FormedPlan(op, 1, number=True)
+    if (beside := number_mask(op)) is not None:
+        plans[f"number_formed{beside}"] = FormedPlan(op, beside, number=True)
     return plans

@@ -19,8 +19,8 @@ from .templates import filled
 from .views import MULTIPLE, NORMAL
 
 __all__ = [
-    "is_fast", "key_of", "masks_of", "names_of", "reading", "signature_of", "takes_number",
-    "text_of", "text_of_node",
+    "is_fast", "key_of", "masks_of", "names_of", "number_mask", "reading", "signature_of",
+    "takes_number", "text_of", "text_of_node",
 ]  # fmt: skip
 
 MAX_INPUTS = 3  # with gradients: a block of code per set that needs one, 7 for three
@@ -115,10 +115,17 @@ if isinstance({x}, Tensor):
 else:
     if type({x}) is not float and type({x}) is not int:
         raise TypeError
+    {fits}
     {a} = {number}
     {n} = False
     _form = 2
 """
+
+FITS = """\
+if not -{LEAST} <= {x} <= {LEAST}:  # the general way looks closer
+    raise TypeError
+"""
+LEAST = 65504  # the largest number of the dtype whose largest is least
 
 # Running it: by a function of arrays, or by what a backend has kept for operands of this form, with
 # what nodes keep of these.
@@ -338,15 +345,25 @@ def reading(op: Op, first: int, half: bool, kept: Any, casts: bool = False) -> s
             if not casts and (half or kept is not None):  # as the general way makes of it
                 other = x if kept is None else f"float({x})"
                 number = f"_dtype.type({x}) if _dtype is BFLOAT16._numpy else {other}"
-            read = filled(READ_OR_NUMBER, **names, read=read, number=number)
+            fits = filled(FITS, x=x, LEAST=LEAST) if op.fits else ""
+            read = filled(READ_OR_NUMBER, **names, read=read, number=number, fits=fits)
         parts.append(read)
     return "\n".join(parts)
 
 
 def takes_number(op: Op, i: int) -> bool:
-    """Whether input i may be a Python number here: the second operand of arithmetic."""
+    """Whether input i may be a Python number here: the second of two that meet in arithmetic."""
     arithmetic = op.kind == ELEMENTWISE or not any(op.formulas)
-    return arithmetic and i == 1 and op.promoted == (0, 1) and op.promote in (COMMON, FLOAT)
+    meets = len(op.promoted) == 2 and op.promote in (COMMON, FLOAT)
+    return arithmetic and meets and i == op.promoted[1]
+
+
+def number_mask(op: Op) -> int | None:
+    """The set of inputs that need a gradient where one is a number; None where none may be."""
+    first, *others = op.promoted
+    if len(others) != 1 or not takes_number(op, others[0]) or op.formulas[first] is None:
+        return None
+    return 1 << first
 
 
 def _recording(op: Op, half: bool, alone: bool, kept: Any) -> str:
@@ -426,8 +443,9 @@ def _plan_and_meta(op: Op, mask: int, half: bool, kept: Any) -> str:
     plan = f"formed{mask}"
     if compiles_vjp(op):
         plan = f"plan{mask} if _meta is None else {plan}"
-        if takes_number(op, 1) and mask == 1:
-            plan = f"(number1 if _meta is None else number_formed1) if _form == 2 else {plan}"
+        if mask == number_mask(op):
+            number = f"number{mask} if _meta is None else number_formed{mask}"
+            plan = f"({number}) if _form == 2 else {plan}"
     return filled(PLAN_KEPT, plan=plan, others=others)
 
 
@@ -454,10 +472,12 @@ def _plan_of_form(op: Op, mask: int, half: bool) -> str:
     if count == 1:  # an op that changes the dtype, such as a cast, has its gradient cast back
         cases = [("_y.dtype is _dtype", plan)]
     else:
-        met = [f"_a{i}.shape" for i in op.promoted] + ["_y.shape"] * (len(op.promoted) < count)
-        cases = [(" == ".join(met), plan)]
-        if takes_number(op, 1) and mask == 1:
-            cases.insert(0, ("_form == 2", filled(PLAN, plan=f"number{mask}", meta=kept)))
+        others = ["_y.shape"] * (len(op.promoted) < count)
+        cases = [(" == ".join([*[f"_a{i}.shape" for i in op.promoted], *others]), plan)]
+        if mask == number_mask(op):
+            number = filled(PLAN, plan=f"number{mask}", meta=kept)
+            whole = " == ".join([f"_a{op.promoted[0]}.shape", *others]) if others else ""
+            cases.insert(0, ("_form == 2" + f" and {whole}" * bool(others), number))
     parts = [filled(PLAN_IF, when="elif" if k else "if", test=test, plan=plan)
              for k, (test, plan) in enumerate(cases)]  # fmt: skip
     return "\n".join([*parts, "else:", indent(general, "    ")])

@@ -253,7 +253,7 @@ def _unpacking(op: Op, mask: int, number: bool, packed: bool) -> tuple[dict[str,
         elif name in op.outputs:
             checks.append(f"s{i}[1] is not None and s{i}[1][0] != s{i}[2]")
             places[name] = f"s{i}[0]"
-        elif number and name == op.inputs[1]:
+        elif number and name == op.inputs[op.promoted[1]]:
             places[name] = f"s{i}"
         elif name in op.optional:
             checks.append(f"s{i} is not None and s{i}._counter is not None")
