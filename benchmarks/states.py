@@ -160,12 +160,13 @@ class Clock:
 
 @contextmanager
 def windows_of(scale: float) -> Iterator[None]:
-    """Within it the least window is that of a network whose bytes stand for so many."""
-    least, context.LEAST = context.LEAST, int(context.LEAST / scale)
+    """Within it windows are those of a network whose bytes stand for so many."""
+    before = context.LEAST, context.DEVICE
+    context.LEAST, context.DEVICE = int(before[0] / scale), int(before[1] * scale)
     try:
         yield
     finally:
-        context.LEAST = least
+        context.LEAST, context.DEVICE = before
 
 
 def measure(name: str, kind: str, tokens: int, layers: int, windows: int) -> dict[str, Any]:

@@ -36,10 +36,11 @@ BEHIND, DURING = "behind backward", "during backward"
 LEAST = 1 << 26  # bytes of a kind on the device at least, where the user names no number
 # In a step within backward a parameter and two states leave for each that come, all by one queue:
 WINDOW = 4  # of the largest tensors: one is used, one comes, two leave
-# Of weights and states together forward moves one part over the link, backward six in twice that
-# time. Where computing takes just as long as all these copies, a third of the bytes of the weights
-# is still to move each way when backward ends: the windows of weights and of states share that.
-PART = 8  # of all weights one, in a window, in a model of many tensors
+# If weights are elsewhere and states pass the device within backward, forward moves one part over
+# the link, backward six in twice that time. Where computing takes just as long as all these copies,
+# a third of the weights' bytes is still to move each way when backward ends: the windows of weights
+# and of states share that. Of other places backward moves no more than its time allows.
+PART = 3  # of all weights one, in each of these two windows
 DEVICE = 16  # of the device's memory one, at most, for that
 
 
@@ -71,8 +72,9 @@ class offload_states:
             with states in float32. They are states of the optimizer, as "master", and are where
             those are; behind a step a weight is its master, rounded.
         window: bytes on the device of each kind that is elsewhere; None: four of the largest
-            tensors, or an eighth of all weights, but no more than a sixteenth of the device's
-            memory for that, and at least 64 MiB; all weights, if they are that and a tensor.
+            tensors, at least 64 MiB, and all weights, if they are no more than that and a tensor.
+            Where weights are elsewhere and states pass the device within backward: a third of all
+            weights, if that is more, up to a sixteenth of the device's memory.
         min_bytes: parameters smaller than this stay, and those without dims, with their gradients
             and states.
         host_limit: bytes of page-locked memory to use; None: what the host can give.
@@ -224,7 +226,10 @@ class offload_states:
         """
         sizes = [param.nbytes for param in self._params]
         largest, total = max(sizes, default=0), sum(sizes)
-        limit = max(LEAST, WINDOW * largest, min(total // PART, self._device_memory() // DEVICE))
+        limit = max(LEAST, WINDOW * largest)
+        through = self._asked["states"] in ("stream", "disk") and self._during
+        if through and self._asked["weights"] != "device" and name != "gradients":
+            limit = max(limit, min(total // PART, self._device_memory() // DEVICE))
         return total if name != "states" and limit < total <= limit + largest else limit
 
     def _device_memory(self) -> int:
