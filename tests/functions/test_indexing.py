@@ -146,3 +146,40 @@ def test_a_source_without_elements_is_part_of_the_graph(op: str, shape: tuple[in
         out = x.index_reduce(0, cugrad.zeros(0, dtype=cugrad.int64), source, "prod")
     assert out.requires_grad and cugrad.equal(out, x)
     assert cugrad.autograd.grad(out.sum(), source)[0].shape == shape
+
+
+KINDS = ["bool", "uint8", "int8", "int64", "float16", "bfloat16", "float32", "float64", "complex64"]
+NUMBERS = [True, 2.7, -1, 300, -300, 70000.0, 1e30, float("inf"), float("nan"), 1 + 0j, 1j]
+PLACES: dict[str, Any] = {
+    "slice": lambda lib: slice(None),
+    "place": lambda lib: 0,
+    "mask": lambda lib: lib.tensor([True, False]),
+    "list": lambda lib: [0],
+    "tensor": lambda lib: lib.tensor([0]),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_number_out_of_range_is_not_assigned(kind: str, place: str) -> None:
+    """As in `fill_`: an error and no garbage, which infinity made of an integer."""
+    torch = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")
+    for number in NUMBERS:
+        outcomes = []
+        for lib in (torch, cugrad):
+            x = lib.zeros(2, dtype=getattr(lib, kind))
+            try:
+                x[PLACES[place](lib)] = number
+                outcomes.append(str(x.tolist()))
+            except RuntimeError as error:
+                outcomes.append(str(error))
+        assert outcomes[1] == outcomes[0], number
+
+
+@pytest.mark.parametrize("name", ["scatter", "index_fill"])
+@pytest.mark.parametrize("kind", ["uint8", "int64", "float16"])
+def test_a_number_out_of_range_is_not_placed(lib: Any, name: str, kind: str) -> None:
+    x, index = lib.zeros(2, dtype=getattr(lib, kind)), lib.tensor([0])
+    with pytest.raises(RuntimeError, match="without overflow"):
+        getattr(x, name)(0, index, 1e30)
+    assert getattr(x, name)(0, index, 2.0).tolist() == [2, 0]

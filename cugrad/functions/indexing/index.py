@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from ... import dtypes
 from ...autograd.recording.inplace import apply_inplace
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...backends.several import at_home
 from ...ops import dims as D
 from ...ops.index import is_mask
+from ...ops.promotion import fit_scalar
 from ...ops.table import TABLE
 from ...tensor import Tensor, make
 from ..calls.arguments import array_of, fresh, lifted
@@ -68,6 +70,8 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
                 "torch.tensor(value)"
             )
         value = value.item()
+    if not isinstance(value, Tensor):
+        value = _number_for(value, self.dtype)
     basic, advanced = parse(array, index)
     part = self if basic is None else _basic(self, basic)
     if advanced is None:
@@ -87,6 +91,16 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
                 "what a mask of all dims picks, which has one dim"
             )
     put_at(part, value, advanced, False)
+
+
+def _number_for(value: Any, kind: dtypes.dtype) -> Any:
+    """A Python number as an element of a tensor; RuntimeError if it is out of range."""
+    if kind.category == dtypes.BOOL:
+        return bool(value)
+    dtypes.check_fits(value, dtypes.float64 if dtypes.is_half(kind.numpy) else kind)
+    if type(value) is complex and kind.category < dtypes.COMPLEX:
+        value = value.real
+    return fit_scalar(value, kind)
 
 
 def _trimmed(value: Any, ndim: int) -> Any:

@@ -9,7 +9,7 @@ from ...autograd.recording.inplace import apply_inplace
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...backends.several import are_away, at_home, several
-from ...dtypes import bool_, is_differentiable
+from ...dtypes import bool_, check_fits, is_differentiable
 from ...ops import dims as D
 from ...ops.table import TABLE
 from ...tensor import Tensor, make
@@ -59,6 +59,7 @@ def _source(function: str, input: Tensor, index: Tensor, src: Any, value: Any) -
         return src
     if src is None:
         raise TypeError(f"{function}() wants src, a Tensor, or value, a number")
+    check_fits(src, input.dtype)
     backend, array = backend_of(input._array), input._array
     with at_home(array):
         number = backend.xp.full((), src).astype(array.dtype)
@@ -320,6 +321,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
         if value._array.dtype != array.dtype:
             value = recorded.to_dtype(value, array.dtype)
     else:
+        check_fits(value, input.dtype)
         with at_home(array):
             value = make(backend_of(array).xp.full((), value).astype(array.dtype))
     once = _once(index._array, size)
