@@ -33,6 +33,7 @@ GOAL = 1.5  # times PyTorch's dispatch
 ATTENTION, HEADS = "F.scaled_dot_product_attention(x, y, z)", ((2, 2, 16, 16),) * 3
 IMAGES = (1, 4, 8, 8), (4, 4, 3, 3)
 NORM, CHANNELS = "F.batch_norm(x, None, None, y, z, True)", ((2, 4, 8, 8), (4,), (4,))
+DETACHED = "v, w = x.detach(), y.detach()"
 BACK = "grad(r, (x, y, z), g, True)"
 
 
@@ -77,6 +78,18 @@ STATEMENTS: dict[str, tuple[Any, ...]] = {
     "mul_number": ("x * 2.5", "float32", ((8, 8),), GOAL),
     "mul_number_bfloat16": ("x * 2.5", "bfloat16", ((8, 8),), GOAL),
     "mul": ("x * y", "float32", ((8, 8), (8, 8)), GOAL),
+    "mul_whole_number": ("x * 2", "float32", ((8, 8),), GOAL),
+    "add_": ("v.add_(w)", "float32", ((8, 8), (8, 8)), None, DETACHED),
+    "mul_then_add_": ("v = x * 2.5; v += y", "float32", ((8, 8), (8, 8)), None),
+    "mul_then_relu_": ("v = x * 2.5; v.relu_()", "float32", ((8, 8),), None),
+    "mul_by_number_": ("v.mul_(0.5)", "float32", ((8, 8), (8, 8)), GOAL, DETACHED),
+    "copy_": ("v.copy_(w)", "float32", ((8, 8), (8, 8)), None, DETACHED),
+    "fill_": ("v.fill_(0.5)", "float32", ((8, 8), (8, 8)), None, DETACHED),
+    "zero_": ("v.zero_()", "float32", ((8, 8), (8, 8)), None, DETACHED),
+    "cast": ("x.to(torch.bfloat16)", "float32", ((8, 8),), None),
+    "where_number": ("torch.where(c, x, 0.5)", "float32", ((8, 8),), GOAL, "c = x.detach() > 0"),
+    "autocast": ("with cast: r = F.linear(x, y); r = r + 1; r = F.linear(r, y)", "float32",
+                 ((8, 8), (8, 8)), None, "cast = torch.autocast(x.device.type, torch.bfloat16)"),
     "exp": ("x.exp()", "float32", ((8, 8),), GOAL),
     "relu": ("F.relu(x)", "float32", ((8, 8),), GOAL),
     "gelu": ("F.gelu(x)", "float32", ((8, 8),), GOAL),
@@ -136,7 +149,7 @@ def timed(lib: Any, device: str, statement: Statement, n: int) -> float:
 
 def measure(options: Any) -> list[Line]:
     lib, torch = on_still_device(), library("torch")
-    n, repeat = (150, 8) if options.quick else (150, 80)  # the least of many short runs
+    n, repeat = (50, 20) if options.quick else (50, 120)  # the least of many short runs
     lines = []
     for name, fields in STATEMENTS.items():
         statement = Statement(*fields)
