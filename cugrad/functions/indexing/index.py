@@ -70,7 +70,8 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
                 "torch.tensor(value)"
             )
         value = value.item()
-    if not isinstance(value, Tensor):
+    # what is small fits each dtype as it is
+    if not isinstance(value, Tensor) and (type(value) is complex or not 0 <= value <= 127):
         value = _number_for(value, self.dtype)
     basic, advanced = parse(array, index)
     part = self if basic is None else _basic(self, basic)
