@@ -8,9 +8,11 @@ has as many times fewer tokens, so that a byte stands for NARROW**2 bytes and a 
 The bound adds two phases, because an optimizer's step begins when it is called: forward and
 backward, or the copies of weights in and gradients out, whichever takes longer; and the step, or
 its copies, less a window that comes before and one that leaves behind, or the host's memory,
-whichever takes longer. "during" is the step within backward, whose bound is one phase; the host
-takes the step of a parameter when its gradient is whole. A step is timed from its beginning to that
-of the next one, while copies are on their way.
+whichever takes longer. With gradients and states on the host it is one phase: the loop is ahead of
+the device, and the host steps what has arrived while the device is in backward still. "during" is
+the step within backward, whose bound is one phase; the host takes the step of a parameter when its
+gradient is whole. A step is timed from its beginning to that of the next one, while copies are on
+their way, in a loop that never waits for the device.
 
 Beside it are two rivals' schedules, with the same rates and no latencies, as fast as they can be:
 "ZeRO-Offload" sends gradients out beside backward, takes Adam's step on the host behind it, and
@@ -266,9 +268,11 @@ def bound_of(name: str, taken: dict[str, Any], plain: Result, scale: float, mode
     if places.get("gradients") == "host":
         one = max(one, size / model.to_host)
     if places.get("states") == "host":
-        two = 7 * size / model.host
-        if "gradients" not in places:
-            two = max(two, size / model.to_host)
+        if "gradients" in places:  # the host steps while the device is in backward still
+            if "weights" not in places:  # what backward reads is written to when it has ended
+                one += size / model.to_device
+            return max(one, on_host(plain.whole, model))
+        two = max(7 * size / model.host, size / model.to_host)
     else:
         back = taken["states_in"] + taken["gradients_in"]
         if "weights" in places:

@@ -284,8 +284,10 @@ class StatesElsewhere:
     # ------------------------------------------------------------------ on the host
 
     def _on_host(self, optimizer: Any, group: Any, buckets: list[list[Tensor]]) -> None:
-        """Steps of buckets; what the one that follows needs from the device leaves meanwhile."""
-        buckets = buckets[-1:] + buckets[:-1]
+        """Steps of buckets; what the one that follows needs from the device leaves meanwhile. Those
+        whose gradients were whole first come first: the device may be in backward still.
+        """
+        buckets = buckets[::-1]
         ahead = self.sent(optimizer, buckets[0]) if buckets else None
         for k, bucket in enumerate(buckets):
             now, ahead = ahead, None

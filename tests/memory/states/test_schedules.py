@@ -139,3 +139,11 @@ def test_a_window_grows_with_the_model_up_to_a_part_of_the_device(
     monkeypatch.setattr(context, "LEAST", 512)
     places.pop("step")
     assert limit_of() == 4 * weight
+
+
+def test_the_host_steps_while_the_device_is_in_backward_still() -> None:
+    """The loop is ahead of the device when it calls `optimizer.step()`: what has arrived steps."""
+    x, window, places = cugrad.ones(1024, 64), 4 * 64 * 64 * 4, {**ALL, "states": "host"}
+    behind, _ = trained(layers, x, window, places)
+    during, _ = trained(layers, x, window, {**places, "step": "during backward"})
+    assert behind[-1] <= 1.05 * during[-1]
