@@ -24,6 +24,7 @@ import os
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from opcode import opname
 from types import CodeType, FrameType
 from typing import Any
@@ -187,6 +188,15 @@ def interruptions(
         yield result, interrupter.place
 
 
+def descriptors() -> list[str]:
+    """What the process has open, but for the listing itself."""
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found.append(os.readlink(f"/proc/self/fd/{number}"))
+    return sorted(path for path in found if not path.startswith("/proc/"))
+
+
 def ledger(directory: str | None = None) -> dict[str, Any]:
     """What is held: of streams and memory of the simulated device, of copy engines, of files."""
     gc.collect()
@@ -215,7 +225,7 @@ def ledger(directory: str | None = None) -> dict[str, Any]:
         for s in disk_store._stores if not s._is_closed and not s._settle()
     ]  # fmt: skip
     if os.path.isdir("/proc/self/fd"):
-        found["descriptors"] = len(os.listdir("/proc/self/fd"))
+        found["descriptors"] = descriptors()
     if directory is not None:
         found["files"] = sorted(os.listdir(directory))
     return found
