@@ -385,3 +385,21 @@ def test_grouped_heads_that_are_missing_are_named() -> None:
     x = cugrad.ones(2, 3)
     with pytest.raises(IndexError, match=r"Dimension out of range .*\[-2, 1\], but got -3"):
         F.scaled_dot_product_attention(x, x, x, enable_gqa=True)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64", "complex64"])
+@pytest.mark.parametrize("size", [1e-4, 1e-2, 1.0])
+def test_the_epsilon_of_rms_norm_is_that_of_what_computes(dtype: str, size: float) -> None:
+    """Where it is not given. Small rows show it: in half precision it is float32's."""
+    torch = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")
+    found: list[Any] = []
+    for lib in (cugrad, torch):
+        kind = getattr(lib, dtype)
+        x = (lib.tensor([[1.0, -2.0, 3.0]]) * size).to(kind).requires_grad_()
+        y = lib.nn.RMSNorm(3, dtype=kind)(x)
+        y.abs().sum().backward()
+        wide = lib.complex128 if dtype.startswith("complex") else lib.float64
+        found.append([v.detach().to(wide).numpy() for v in (y, x.grad)])
+    near = {"bfloat16": 2e-2, "float16": 3e-3}.get(dtype, 1e-5)
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=near, atol=near * abs(theirs).max())

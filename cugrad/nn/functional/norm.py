@@ -13,7 +13,7 @@ from ...backends import backend_of
 from ...backends.batched.arrays import levels_of
 from ...backends.moments import RunningStatistics, waiting
 from ...backends.several import at_home
-from ...dtypes import promote_types
+from ...dtypes import float32, promote_types
 from ...functions.calls.arguments import cast, of_one_dtype, refuse_complex
 from ...functions.creation.factories import full, zeros
 from ...functions.queries import finfo
@@ -203,13 +203,14 @@ def rms_norm(
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> Tensor:
-    """input / √(mean of its squares over the last dims + eps); eps None is the dtype's epsilon.
+    """input / √(mean of its squares over the last dims + eps); eps None is the epsilon of the dtype
+    in which that is computed: float32 for bfloat16 and float16.
 
     Source: https://arxiv.org/abs/1910.07467.
     """
     shape = _trailing_shape("rms_norm", input, normalized_shape)
     if eps is None:
-        eps = finfo(input.dtype).eps
+        eps = finfo(promote_types(input.dtype, float32)).eps
     if weight is None or weight.dtype is input.dtype:
         return first_of.rms_norm(input, weight, shape, eps)
     wide = promote_types(input.dtype, weight.dtype)

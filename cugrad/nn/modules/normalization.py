@@ -85,7 +85,8 @@ class LayerNorm(Module):
 class RMSNorm(Module):
     """Divide by the root mean square over the last dims, of `normalized_shape`; scale.
 
-    `eps` None is the dtype's epsilon. Source: https://arxiv.org/abs/1910.07467.
+    `eps` None is the dtype's epsilon, float32's for bfloat16 and float16. Source:
+    https://arxiv.org/abs/1910.07467.
     """
 
     def __init__(
