@@ -403,3 +403,11 @@ def test_the_epsilon_of_rms_norm_is_that_of_what_computes(dtype: str, size: floa
     near = {"bfloat16": 2e-2, "float16": 3e-3}.get(dtype, 1e-5)
     for ours, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=near, atol=near * abs(theirs).max())
+
+
+def test_what_conv_tbc_gives_is_no_view() -> None:
+    x, weight = cugrad.ones(4, 1, 2, requires_grad=True), cugrad.ones(3, 2, 5)
+    result = F.conv_tbc(x, weight, cugrad.zeros(5))
+    assert result._base is None
+    result.mul_(2).sum().backward()
+    assert x.grad.sum().item() == 120.0 and not result.detach_().requires_grad

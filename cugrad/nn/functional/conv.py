@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...autograd.autocast import autocasts
 from ...autograd.recording.record import recorded
 from ...backends.windows import Ints, numbers
-from ...functions.calls.arguments import of_one_dtype
+from ...functions.calls.arguments import as_own, of_one_dtype
 from ...tensor import Tensor
 
 __all__ = [
@@ -257,4 +257,5 @@ def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tenso
                 f"{what} must have {dims} dims: conv_tbc got one of size {list(tensor.shape)}"
             )
     signal, kernels = input.permute(1, 2, 0), weight.permute(2, 1, 0)
-    return conv1d(signal, kernels, bias, padding=pad).permute(2, 0, 1)
+    result = conv1d(signal, kernels, bias, padding=pad).permute(2, 0, 1)
+    return as_own(result, (input, weight, bias))
