@@ -12,6 +12,7 @@ import cugrad
 from cugrad import backends
 from cugrad.backends import simulated
 from cugrad.backends.simulated.machine import POLICIES
+from cugrad.backends.simulated.streams import SimulatedEvent
 from cugrad.errors import RaceError
 
 DEVICE: Any = backends.get("simulated")
@@ -91,6 +92,25 @@ def test_a_view_keeps_what_it_shows() -> None:
     assert in_use() > before and part.sum().item() == 10.0
     del part
     assert in_use() == before
+
+
+@pytest.mark.parametrize("asked", ["query", "record"])
+def test_an_interrupt_gives_nothing_back(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    side, before = DEVICE.stream(), in_use()
+    x = cugrad.ones(1000, device="simulated")
+    x.record_stream(side)
+    x.record_stream(DEVICE.current_stream())
+    del x
+    with monkeypatch.context() as patch:
+        patch.setattr(SimulatedEvent, asked, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            DEVICE.memory_allocated()
+    assert DEVICE.machine.pool.used > before
+    assert in_use() == before
+
+
+def interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def test_of_many_threads() -> None:

@@ -411,3 +411,13 @@ def test_what_conv_tbc_gives_is_no_view() -> None:
     assert result._base is None
     result.mul_(2).sum().backward()
     assert x.grad.sum().item() == 120.0 and not result.detach_().requires_grad
+
+
+@pytest.mark.parametrize("dtype", [cugrad.int32, cugrad.uint8, cugrad.bool])
+@pytest.mark.parametrize("norm", [
+    lambda x: F.layer_norm(x, (3,)), lambda x: F.group_norm(x, 2), lambda x: F.rms_norm(x, (3,)),
+    lambda x: F.batch_norm(x, None, None, training=True), F.instance_norm,
+])  # fmt: skip
+def test_norms_are_not_of_whole_numbers(norm: Any, dtype: Any) -> None:
+    with pytest.raises(NotImplementedError, match="not implemented for"):
+        norm(cugrad.ones(2, 4, 3).to(dtype))

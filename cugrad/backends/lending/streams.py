@@ -38,7 +38,7 @@ class LentMemory:
         self._backend, self._lock = backend, threading.Lock()
         self._loans: dict[int, _Loan] = {}  # by the id of the owner, while that is there
         self._gone: deque[_Loan] = deque()
-        self._ending: deque[tuple[Event, Any]] = deque()
+        self._ending: dict[Event, Any] = {}  # what holds the memory, by where its stream is done
         backend.on_count(self._settle)
         backend.on_out_of_memory(self._wait)
 
@@ -58,17 +58,15 @@ class LentMemory:
         """
         if not (self._gone or self._ending) or self._backend.current_stream().is_capturing():
             return False
-        for _ in range(len(self._gone)):
-            try:
-                loan = self._gone.popleft()
-            except IndexError:  # another thread is here, too
-                break
+        for loan in list(self._gone):  # each is there until all is marked: an interrupt loses none
+            with self._backend.use_device(loan.device):
+                for stream in loan.streams.values():
+                    self._ending[stream.record_event()] = loan.holder
             with self._lock:
                 if self._loans.get(loan.key) is loan:
                     del self._loans[loan.key]
-            with self._backend.use_device(loan.device):
-                for stream in loan.streams.values():
-                    self._ending.append((stream.record_event(), loan.holder))
+                if loan in self._gone:  # else another thread was here, too
+                    self._gone.remove(loan)
         return True
 
     def _settle(self) -> bool:
@@ -85,17 +83,10 @@ class LentMemory:
         return self._begin_to_end() and self._end(waited)
 
     def _end(self, is_over: Callable[[Event], bool]) -> bool:
-        ended = False
-        for _ in range(len(self._ending)):
-            try:
-                event, holder = self._ending.popleft()
-            except IndexError:
-                break
-            if is_over(event):
-                ended = True
-            else:
-                self._ending.append((event, holder))
-        return ended
+        over = [event for event in list(self._ending) if is_over(event)]
+        for event in over:
+            self._ending.pop(event, None)
+        return bool(over)
 
 
 _of: dict[str, LentMemory] = {}  # by the type of the device

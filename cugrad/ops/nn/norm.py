@@ -189,7 +189,7 @@ row(
     bias=lambda m, g: m.sum(g, _channel_dims(g)),
     kernels=(2, 2),
     doc="(N, C, ...) standardised by each channel's own statistics, which are returned too",
-    refuses="c",
+    refuses="biuc",
 )  # fmt: skip
 
 # In the next two rows mean and invstd are those of input, computed here when absent: not further
@@ -258,7 +258,7 @@ row(
         None if bias_t is None else m.expand(_per_channel(m, bias_t, input), input.shape)),
     kernels=(2, 0),
     doc="(N, C, ...) standardised by given statistics, which get no gradient",
-    refuses="c",
+    refuses="biuc",
 )  # fmt: skip
 
 
@@ -356,7 +356,7 @@ row(
     bias=lambda m, g, bias_shape: m.sum_to_shape(g, bias_shape),
     kernels=(1, 2),
     doc="input standardised over its last dims, of normalized_shape",
-    refuses="c",
+    refuses="biuc",
 )  # fmt: skip
 
 # As for batch_norm: mean and rstd are those of input, not further arguments.
@@ -444,7 +444,7 @@ row(
     bias=lambda m, g: m.sum(g, _channel_dims(g)),
     kernels=(1, 2),
     doc="each of num_groups groups of the channels of (N, C, ...) standardised for each sample",
-    refuses="c",
+    refuses="biuc",
 )  # fmt: skip
 
 
@@ -502,6 +502,7 @@ row(
         None if weight_t is None else m.rms_norm(input, weight_t, normalized_shape, eps)[0]),
         None),
     kernels=(1, 2),
+    refuses="biu",
     doc="input over the root of the mean of its squares over its last dims, of normalized_shape",
 )  # fmt: skip
 
