@@ -143,7 +143,10 @@ def nested(f, *args):
 """,
     "fused": """
 def fused(f):
-    return getattr(t, "fuse", lambda f: f)(f)
+    def owned(*args):  # what is fused has memory of its own, also where it hands on an argument
+        y = f(*args)
+        return y.clone() if any(y is x for x in args) else y
+    return getattr(t, "fuse", lambda f: f)(owned)
 """,
     "recurrent": """
 def recurrent(kind, x, layers=1, ways=1, biases=True):
