@@ -17,6 +17,8 @@ from .checks import get_debug_level as get_debug_level
 from .checks import get_global_rank as get_global_rank
 from .checks import get_group_rank as get_group_rank
 from .checks import get_process_group_ranks as get_process_group_ranks
+from .checks import set_debug_level as set_debug_level
+from .checks import set_debug_level_from_env as set_debug_level_from_env
 from .collectives import *
 from .device_mesh import *
 from .errors import *

@@ -41,7 +41,9 @@ class Beginning:
         self.group, self.name = group, name
         self.engine: Engine = group.engine_for(name, tensor._array)
         self.compared: tuple[Any, ...] = ([], False)
+        self.parts: tuple[list[int], list[int]] | None = None
         self.outputs: list[Wire] = []
+        self.result: list[Tensor] | None = None
 
     def reads(self, *tensors: Tensor) -> Wire:
         return Wire(list(tensors), self.engine.on_host, reads=True)
@@ -58,7 +60,7 @@ class Beginning:
     def begin(self, start: Callable[[], Pending], async_op: bool) -> Work | None:
         """Calls the engine; waits, or returns the Work to wait for."""
         call = self.group.begin(self.name)
-        compare(call, *self.compared)
+        compare(call, *self.compared, parts=self.parts)
         try:
             pending = start()
         except (TypeError, ValueError):  # what the engine does not do, on any rank
@@ -72,7 +74,8 @@ class Beginning:
             for wire in self.outputs:
                 wire.deliver()
 
-        work = Work(call, pending, [t for wire in self.outputs for t in wire.tensors], deliver)
+        written = [t for wire in self.outputs for t in wire.tensors]
+        work = Work(call, pending, self.result or written, deliver)
         if async_op:
             pending.attend()
             return work
@@ -118,6 +121,7 @@ def reduce(
     root = rank_in(chosen, dst, group_dst)
     work = Beginning(chosen, "reduce", tensor)
     work.compare([tensor], True, op, f"to rank {root} of the group")
+    work.result = [tensor]  # on all ranks: what `then` is given looks alike on them
     wire = work.writes(tensor, reads=True) if chosen.rank() == root else work.reads(tensor)
     return work.begin(lambda: work.engine.reduce(wire.array, op, root), async_op)
 
@@ -134,6 +138,7 @@ def broadcast(
     root = rank_in(chosen, src, group_src)
     work = Beginning(chosen, "broadcast", tensor)
     work.compare([tensor], True, f"from rank {root} of the group")
+    work.result = [tensor]
     wire = work.reads(tensor) if chosen.rank() == root else work.writes(tensor)
     return work.begin(lambda: work.engine.broadcast(wire.array, root), async_op)
 
@@ -151,8 +156,9 @@ def all_gather(
     check_lists("all_gather", chosen, tensor_list)
     _check_size("all_gather", tensor, tensor_list[chosen.rank()])
     work = Beginning(chosen, "all_gather", tensor)
-    work.compare([tensor], len({t.shape for t in tensor_list}) == 1)
     source, wire = work.reads(tensor), work.writes(*tensor_list)
+    is_even = len({t.shape for t in tensor_list}) == 1
+    work.compare([tensor], is_even, *([] if is_even else [wire.counts]))
     return work.begin(
         lambda: work.engine.all_gather(wire.array, source.array, wire.counts), async_op
     )
@@ -308,6 +314,8 @@ def all_to_all_single(
     work = Beginning(chosen, "all_to_all_single", input)
     work.compare([input], False)
     source, wire = work.reads(input), work.writes(output)
+    work.parts = counts, out_counts
+    _check_own_part("all_to_all_single", chosen, counts, out_counts)
     return work.begin(
         lambda: work.engine.all_to_all(wire.array, out_counts, source.array, counts), async_op
     )
@@ -328,6 +336,8 @@ def all_to_all(
     work = Beginning(chosen, "all_to_all", input_tensor_list[0])
     work.compare([input_tensor_list[0]], False)
     source, wire = work.reads(*input_tensor_list), work.writes(*output_tensor_list)
+    work.parts = source.counts, wire.counts
+    _check_own_part("all_to_all", chosen, *work.parts)
     return work.begin(
         lambda: work.engine.all_to_all(wire.array, wire.counts, source.array, source.counts),
         async_op,
@@ -339,6 +349,15 @@ def _check_size(name: str, tensor: Tensor, other: Tensor) -> None:
         raise ValueError(
             f"{name}: got a tensor of shape {list(tensor.shape)} and, in this rank's place of the "
             f"list, one of shape {list(other.shape)}: want as many elements"
+        )
+
+
+def _check_own_part(name: str, group: ProcessGroup, sent: list[int], places: list[int]) -> None:
+    rank = group.rank()
+    if sent[rank] != places[rank]:
+        raise ValueError(
+            f"{name}: this rank sends {sent[rank]} elements to itself, and has a place for "
+            f"{places[rank]} of its own: want as many"
         )
 
 

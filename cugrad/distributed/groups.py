@@ -15,7 +15,7 @@ from .meeting.member import Member
 
 __all__ = [
     "Backend", "GroupCall", "GroupMember", "ProcessGroup", "default_group", "group", "group_of",
-    "world",
+    "known_group", "world",
 ]  # fmt: skip
 
 RECENT = 64  # calls of a group that are told of
@@ -213,14 +213,22 @@ def default_group() -> ProcessGroup:
     return world.default
 
 
+def known_group(asked: Any) -> ProcessGroup:
+    """A group by argument; ValueError, as of PyTorch, for what is none."""
+    if not isinstance(asked, ProcessGroup):
+        raise ValueError(
+            f"Invalid process group specified: got {type(asked).__name__}, want a ProcessGroup"
+        )
+    return asked
+
+
 def group_of(asked: Any) -> ProcessGroup | None:
     """A group by argument: the default one for None; None for one without this rank."""
     if asked is None:
         return default_group()
     if asked == GroupMember.NON_GROUP_MEMBER:
         return None
-    if not isinstance(asked, ProcessGroup):
-        raise TypeError(f"group: got {type(asked).__name__}, want a ProcessGroup or None")
+    known_group(asked)
     if world.groups.get(asked.group_name) is not asked:
         raise ValueError(
             f"Invalid process group specified: {asked} is destroyed; make another with new_group"

@@ -36,6 +36,13 @@ def _pickled(obj: Any) -> np.ndarray[Any, Any]:
     return np.frombuffer(pickle.dumps(obj), np.uint8).copy()
 
 
+def _filled_up(array: np.ndarray[Any, Any], width: int) -> np.ndarray[Any, Any]:
+    """Bytes with zeros behind them, up to `width`."""
+    whole = np.zeros(width, np.uint8)
+    whole[: array.size] = array
+    return whole
+
+
 def _bytes(group: ProcessGroup, count: int) -> Tensor:
     return _on_device(group, np.empty(count, np.uint8))
 
@@ -78,11 +85,12 @@ def gather_object(
         raise ValueError("Argument ``gather_list`` must NOT be specified on non-destination ranks.")
     own = _pickled(obj)
     sizes = _sizes(chosen, own.size)
-    parts = [_bytes(chosen, n) for n in sizes] if is_root else None
-    gather(_on_device(chosen, own), parts, group=chosen, group_dst=root)
+    width = max(sizes)  # of each part, as a gather's tensors have one shape on all ranks
+    parts = [_bytes(chosen, width) for _ in sizes] if is_root else None
+    gather(_on_device(chosen, _filled_up(own, width)), parts, group=chosen, group_dst=root)
     for i, part in enumerate(parts or ()):
         assert object_gather_list is not None
-        object_gather_list[i] = _loaded(part)
+        object_gather_list[i] = _loaded(part[: sizes[i]])
 
 
 def broadcast_object_list(
@@ -128,18 +136,24 @@ def scatter_object_list(
             "Expected argument scatter_object_output_list to be a list of size at least 1."
         )
     root = rank_in(chosen, src, group_src, default=0)
-    parts, sizes = None, None
+    pickles: list[np.ndarray[Any, Any]] = []
     if chosen.rank() == root:
         if scatter_object_input_list is None:
             raise ValueError("source rank must provide non-None scatter_object_input_list")
         pickles = [_pickled(obj) for obj in scatter_object_input_list]
-        sizes = [_numbers(chosen, [p.size]) for p in pickles]
-        parts = [_on_device(chosen, p) for p in pickles]
-    count = _numbers(chosen, [0])
-    scatter(count, sizes, group_src=root, group=chosen)
-    own = _bytes(chosen, int(count.item()))
+        if len(pickles) != chosen.size():
+            raise ValueError(
+                f"scatter_object_list: got {len(pickles)} objects, want one for each of the "
+                f"{chosen.size()} ranks of the group"
+            )
+    sizes = _numbers(chosen, [p.size for p in pickles] or [0] * chosen.size())
+    broadcast(sizes, group_src=root, group=chosen)
+    counts = [int(n) for n in sizes.tolist()]
+    width = max(counts)
+    parts = [_on_device(chosen, _filled_up(p, width)) for p in pickles] or None
+    own = _bytes(chosen, width)
     scatter(own, parts, group_src=root, group=chosen)
-    scatter_object_output_list[0] = _loaded(own)
+    scatter_object_output_list[0] = _loaded(own[: counts[chosen.rank()]])
 
 
 def send_object_list(

@@ -147,6 +147,10 @@ def exchanges() -> None:
     whole = torch.empty(n * (rank + 1), 2)
     dist.all_to_all_single(whole, sent, [rank + 1] * n, [i + 1 for i in range(n)])
     same(whole[:, 0], torch.arange(float(n)).repeat_interleave(rank + 1))
+    with pytest.raises(ValueError, match=r"all_to_all_single: .* sends 2 .* has a place for 3"):
+        dist.all_to_all_single(torch.empty(3 * n), torch.empty(2 * n))
+    with pytest.raises(ValueError, match=r"all_to_all: .* sends 1 .* has a place for 2"):
+        dist.all_to_all([torch.empty(2)] * n, [torch.empty(1)] * n)
 
 
 def layouts() -> None:
@@ -186,6 +190,10 @@ def later() -> None:
     future = dist.all_reduce(x, async_op=True).get_future().then(lambda f: f.value()[0] / n)
     same(future.wait(), torch.ones(3))
     assert future.done()
+    for call in (dist.broadcast, dist.reduce):  # alike on the rank that reads, and on the others
+        x = torch.full((3,), float(rank))
+        future = call(x, 0, async_op=True).get_future().then(lambda f: f.value()[0])
+        assert future.wait() is x
     work = dist.barrier(async_op=True)
     while not work.is_completed():
         pass
@@ -269,6 +277,11 @@ def groups() -> None:
         dist.destroy_process_group(evens)
         with pytest.raises(ValueError, match="Invalid process group"):
             dist.all_reduce(y, group=evens)
+    for call in (dist.get_rank, dist.get_world_size, dist.get_backend, dist.destroy_process_group,
+                 lambda g: dist.get_group_rank(g, 0), lambda g: dist.get_global_rank(g, 0),
+                 lambda g: dist.all_reduce(x, group=g), lambda g: dist.barrier(g)):  # fmt: skip
+        with pytest.raises(ValueError, match="Invalid process group specified: got int"):
+            call(3)
     own, all_of_them = dist.new_subgroups(1)
     assert own is all_of_them[rank] and dist.get_world_size(own) == 1
     own, _ = dist.new_subgroups_by_enumeration([[0, n - 1]])

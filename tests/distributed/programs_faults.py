@@ -17,6 +17,7 @@ import cugrad as torch
 import cugrad.distributed as dist
 from cugrad.distributed.groups import world
 from cugrad.nn.parallel import DistributedDataParallel as DDP
+from tests.distributed import programs
 from tests.support.patience import eventually
 
 FOLDER = Path(os.environ.get("CUGRAD_RANKS_FOLDER", "."))
@@ -73,6 +74,27 @@ def differing() -> None:
     with pytest.raises(ValueError, match="want OFF, INFO, DETAIL"):
         dist.get_debug_level()
     del os.environ["TORCH_DISTRIBUTED_DEBUG"]
+
+
+def detailed() -> None:
+    """What each rank sends to each is compared, too; calls that are right go as they always do."""
+    rank, n = dist.get_rank(), dist.get_world_size()
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    for case in (programs.copies, programs.exchanges, programs.layouts, programs.things):
+        case()
+    wanted = [2, 2, 3 if rank == 1 else 2]  # of rank 2, which sends 2
+    with pytest.raises(
+        RuntimeError, match=r"in all_to_all_single\(.* rank 2 sends 2 .* to rank 1, which wants 3"
+    ):
+        dist.all_to_all_single(torch.empty(sum(wanted)), torch.empty(2 * n), wanted, [2] * n)
+    with pytest.raises(RuntimeError, match=r"rank 0 calls all_gather.* \[1, 2, 3\], but rank 2 "
+                       r"calls all_gather.* \[1, 7, 3\]"):  # fmt: skip
+        sizes = [1, 7 if rank == 2 else 2, 3]
+        dist.all_gather([torch.empty(s) for s in sizes], torch.empty(rank + 1))
+    with pytest.raises(TypeError, match="want a DebugLevel"):
+        dist.set_debug_level("DETAIL")  # type: ignore[arg-type]
+    dist.set_debug_level_from_env()
+    assert dist.get_debug_level() is dist.DebugLevel.OFF
 
 
 def another() -> None:

@@ -23,7 +23,7 @@ from tests.support.patience import eventually
 
 pytestmark = pytest.mark.host_only
 
-CASES = ["differing", "another", "hanging", "halted", "killed"]
+CASES = ["differing", "detailed", "another", "hanging", "halted", "killed"]
 
 
 @functools.cache
