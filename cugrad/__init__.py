@@ -126,6 +126,7 @@ if _typing.TYPE_CHECKING:  # what is imported when it is asked for
     from . import fft as fft
     from . import func as func
     from . import functional as functional
+    from . import futures as futures
     from . import fx as fx
     from . import hub as hub
     from . import jit as jit
@@ -186,7 +187,8 @@ __getattr__, __dir__ = _lazily(
         "_C": "_C", "__future__": "__future__",
         "accelerator": "accelerator Event Stream get_device_module",
         "array_api": "array_api", "cpu": "cpu", "fft": "fft", "func": "func vmap",
-        "functional": "functional", "fx": "fx", "hub": "hub",
+        "functional": "functional", "futures": "futures",
+        "fx": "fx", "hub": "hub",
         "signal": "signal",
         "signal.windows": """
             bartlett_window blackman_window hamming_window hann_window kaiser_window

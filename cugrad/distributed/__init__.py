@@ -41,10 +41,17 @@ from .subgroups import *
 from .work import Work as Work
 
 if _TYPE_CHECKING:  # what is imported when it is asked for
+    from .algorithms.ddp_comm_hooks.buckets import GradBucket as GradBucket
     from .simulation import Scaling as Scaling
     from .simulation import Simulation as Simulation
     from .simulation import simulate as simulate
 
 # Of a higher room.
-__getattr__, __dir__ = _lazily(__name__, {"simulation": "Scaling Simulation simulate"})
+__getattr__, __dir__ = _lazily(
+    __name__,
+    {
+        "algorithms.ddp_comm_hooks.buckets": "GradBucket",
+        "simulation": "Scaling Simulation simulate",
+    },
+)
 explain(__name__)

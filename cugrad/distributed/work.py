@@ -7,46 +7,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from ..futures import Future
 from ..tensor import Tensor
 from .engines.protocol import Pending
 
 __all__ = ["Future", "Work"]
-
-
-class Future:
-    """A value that is there once work has ended; PyTorch's `torch.futures.Future`.
-
-    What `then` was given runs in the thread that asks for its value, when it first does.
-    """
-
-    def __init__(self, compute: Callable[[], Any]) -> None:
-        self._compute: Callable[[], Any] | None = compute
-        self._ready: Callable[[], bool] = lambda: True
-        self._value: Any = None
-
-    def wait(self) -> Any:
-        """The value; waits for it, and raises what went wrong on the way."""
-        if self._compute is not None:
-            self._value = self._compute()
-            self._compute = None
-        return self._value
-
-    value = wait
-
-    def done(self) -> bool:
-        """Whether `wait` need not wait."""
-        return self._compute is None or self._ready()
-
-    def then(self, callback: Callable[[Future], Any]) -> Future:
-        """The future of what `callback(self)` returns, once this value is there."""
-
-        def compute() -> Any:
-            self.wait()
-            return callback(self)
-
-        following = Future(compute)
-        following._ready = self.done
-        return following
 
 
 class Work:
@@ -108,11 +73,9 @@ class Work:
         self.wait()
         return self._tensors
 
-    def get_future(self) -> Future:
+    def get_future(self) -> Future[list[Tensor]]:
         """The future of the list of tensors that the work writes."""
-        future = Future(self.result)
-        future._ready = self.is_completed
-        return future
+        return Future.of(self.result, self.is_completed)
 
     def source_rank(self) -> int:
         """The rank in the group that a received tensor came from."""

@@ -92,7 +92,7 @@ ABSENT: dict[str, dict[str, str]] = {
             _dynamo _inductor export ScriptModule ScriptFunction wait fork
             CompilationUnit library onnx
         """,
-        DISTRIBUTED: "futures monitor is_distributed",
+        DISTRIBUTED: "monitor is_distributed",
         KERNEL: """
             batch_norm_* convolution cudnn_* fbgemm_* miopen_* mkldnn_* native_* embedding_renorm_
             affine_grid_generator grid_sampler* hash_tensor
@@ -397,8 +397,8 @@ PUBLIC = frozenset(
     distributed.algorithms.join distributed.autograd distributed.checkpoint
     distributed.checkpoint.state_dict distributed.device_mesh distributed.fsdp distributed.nn
     distributed.nn.functional distributed.optim distributed.rpc distributed.run distributed.tensor
-    distributions errors fft func functional fx fx.immutable_collections hub jit linalg memory
-    models multiprocessing nn nn.attention nn.attention.flex_attention nn.functional nn.grad
+    distributions errors fft func functional futures fx fx.immutable_collections hub jit linalg
+    memory models multiprocessing nn nn.attention nn.attention.flex_attention nn.functional nn.grad
     nn.init nn.modules nn.parallel nn.parameter nn.stateless nn.utils nn.utils.clip_grad
     nn.utils.convert_parameters nn.utils.fusion nn.utils.init nn.utils.memory_format
     nn.utils.parametrizations nn.utils.parametrize nn.utils.prune nn.utils.rnn ops optim

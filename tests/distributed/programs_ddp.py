@@ -270,6 +270,17 @@ def hooked() -> None:
     assert seen[-n:] == [(i, i == n - 1, 7) for i in range(n)]
     with pytest.raises(RuntimeError, match="can only be called once"):
         model.register_comm_hook(7, watching)
+
+    def averaged(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """As in PyTorch's documentation: a future that the hook makes."""
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        dist.all_reduce(bucket.buffer(), dist.ReduceOp.AVG, group)
+        future.set_result(bucket.buffer())
+        return future
+
+    model = DDP(net())
+    model.register_comm_hook(None, averaged)
+    agree(train(model, own), joined)
     for hook in (default_hooks.fp16_compress_hook, default_hooks.bf16_compress_hook,
                  default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook)):  # fmt: skip
         model = DDP(net())

@@ -110,6 +110,17 @@ def accumulated() -> None:
         agree(train(model, own, halves, steps=5), joined)
         assert group_of(model[0]).reduced == 5 * (1 if waits is not None else 2)
 
+    def overlapping(model: Any, x: Any, y: Any) -> None:
+        for i, rows in enumerate((slice(0, 1), slice(1, None))):
+            model.set_is_last_backward(i == 1 and is_last_said)
+            (loss_of(model, x[rows], y[rows]) * (len(x[rows]) / len(x))).backward()
+            assert (model[0].weight.grad is None) == (i == 0 or not is_last_said)
+        model.set_is_last_backward(True)  # has them there, at the latest
+
+    for said in (True, False):
+        is_last_said = said
+        agree(train(sharded(), own, overlapping, steps=5), joined)
+
 
 class Twice(nn.Module):
     """A layer that is used twice, one in a checkpoint, and one that is not used."""

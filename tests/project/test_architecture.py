@@ -56,7 +56,7 @@ LAYERS = [
         "signal",
         "sparse",
     ],  # PyTorch's namespaces over the functions
-    ["functions", "version", "accelerator", "__future__"],
+    ["functions", "version", "accelerator", "__future__", "futures"],
     ["autograd"],
     ["tensor"],
     ["ops"],
@@ -81,7 +81,7 @@ IGNORANCE = [
 FACES: dict[str, set[str]] = {
     "cuda.amp": {"amp"}, "cuda.graphs": {"graphs"}, "distributed.optim": {"optim"},
     "distributed.fsdp": {"nn"}, "distributed.checkpoint.state_dict": {"nn"},
-    "distributed.simulation": {"nn"},
+    "distributed.simulation": {"nn"}, "distributed.algorithms.ddp_comm_hooks.buckets": {"nn"},
     **{f"distributed.checkpoint.{name}": {"serialization"} for name in (
         "api", "default_planner", "filesystem", "format_utils", "metadata", "planner",
         "state_dict_loader", "state_dict_saver", "stateful", "storage",

@@ -8,10 +8,10 @@ from typing import Any
 from ... import distributed as dist
 from ...autograd.mode import no_grad
 from ...distributed.groups import ProcessGroup
-from ...distributed.work import Future
 from ...dtypes import int64
 from ...functions.creation.factories import empty, tensor
 from ...functions.shapes.copies import cat
+from ...futures import Future
 from ...sparse import SparseTensor
 from ...tensor import Tensor
 from ..modules.module import Module
@@ -37,7 +37,7 @@ class SparseBucket:
         self.missing = len(parameters)
         self.future: Any = None
 
-    def begin(self, group: ProcessGroup, divisor: int) -> Future:
+    def begin(self, group: ProcessGroup, divisor: int) -> Future[Tensor]:
         """Begins to gather; ranks that have no gradient have no rows."""
         ((_, param),) = self.parameters
         gradient: Any = param._grad
@@ -73,7 +73,7 @@ class SparseBucket:
                 whole = SparseTensor(cat(places).t(), cat(rows) / divisor, param.shape)
                 return whole.coalesce()
 
-        return Future(together)
+        return Future.of(together)
 
     def deliver(self, result: Tensor, as_views: bool, unused: set[int]) -> None:
         """Makes the result the gradient, where a rank has used the parameter."""

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, Any
 
 from ...autograd.mode import no_grad
-from ...distributed.work import Future
+from ...futures import Future
 from .. import load, save
 from ..pickling import pickled
 from ..storages import StorageCollector
@@ -150,7 +150,7 @@ class FileSystemWriter(StorageWriter):
             for rank, plan in enumerate(plans)
         ]
 
-    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future:
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[Any]:
         files = [[item] for item in plan.items]
         if self.single_file_per_rank:
             count = min(self.thread_count, len(plan.items))
@@ -171,7 +171,7 @@ class FileSystemWriter(StorageWriter):
                 (self.path / name).unlink(missing_ok=True)
             raise
         results = [result for part in parts for result in part]
-        return Future(lambda: results)
+        return Future.of(lambda: results)
 
     def _write_file(
         self, name: str, items: list[WriteItem], planner: SavePlanner
@@ -296,7 +296,7 @@ class FileSystemReader(StorageReader):
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
         return plans
 
-    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future:
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[Any]:
         files: dict[str, list[tuple[ReadItem, StorageInfo]]] = {}
         for item in plan.items:
             info = self.storage_data[item.storage_index]
@@ -312,7 +312,7 @@ class FileSystemReader(StorageReader):
             with open(self.path / name, "rb") as file:
                 for item, info in items:
                     self._read(item, FileView(file, info.offset, info.length), planner)
-        return Future(lambda: None)
+        return Future.of(lambda: None)
 
     @staticmethod
     def _read(item: ReadItem, view: FileView, planner: LoadPlanner) -> None:

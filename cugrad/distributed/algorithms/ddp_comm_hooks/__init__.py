@@ -1,6 +1,6 @@
 """How DistributedDataParallel reduces gradients, if otherwise than by default.
 
-`default_hooks.py` is all of it: begin there. Users import it.
+`default_hooks.py` has the hooks: begin there. Users import it. `buckets.py` is what they are given.
 """
 
 from ....runtime.absent import explain

@@ -117,6 +117,16 @@ class FSDPModule:
         for group in self._groups(recurse):
             group.reshards_after_backward = reshard_after_backward
 
+    def set_is_last_backward(self, is_last_backward: bool) -> None:
+        """Whether backward waits for its reductions; without it, those of several overlap.
+
+        Gradients are there after a backward that waits.
+        """
+        for group in self._groups(True):
+            group.waits = is_last_backward
+            if is_last_backward:
+                group.wait_for_earlier()
+
     def set_gradient_divide_factor(self, factor: float) -> None:
         """By what the sum of gradients is divided, instead of the number of ranks."""
         for group in self._groups(False):

@@ -84,10 +84,11 @@ class ShardedGroup:
         self.copies = mesh.get_group(0) if mesh.ndim == 2 else None  # of the same parts
         self.state = Gathered.SHARDED
         self.reshards_after_forward: bool | None = None  # None: not if it is the outermost
-        self.reshards_after_backward = self.syncs = self.syncs_copies = True
+        self.reshards_after_backward = self.syncs = self.syncs_copies = self.waits = True
         self.divide_factor: float | None = None
         self.gathering: list[Flight] = []
         self.reducing: list[Flight] = []
+        self.earlier: list[Flight] = []  # of backward passes that did not wait
         self.arrived: set[int] = set()
         self.running = -1  # the backward pass at whose end gradients are delivered
         self.versions: list[int] = []  # of the parts that were gathered
@@ -312,7 +313,14 @@ class ShardedGroup:
             unrecorded(self._reduce)
         elif self.reshards_after_backward:
             self.reshard()
-        unrecorded(lambda: wait_for(self.reducing))
+        self.earlier.extend(self.reducing)
+        self.reducing.clear()
+        if self.waits:
+            self.wait_for_earlier()
+
+    def wait_for_earlier(self) -> None:
+        """Has the gradients of passes that have ended there."""
+        unrecorded(lambda: wait_for(self.earlier))
 
 
 def row_size(p: ShardedParameter) -> int:
