@@ -14,11 +14,14 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 from math import isclose, isnan
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.packages import imports
 
 HERE = Path(__file__).parent
 REFERENCES: dict[str, dict[str, list[float]]] = json.loads((HERE / "references.json").read_text())
@@ -52,6 +55,29 @@ wants_packages = pytest.mark.skipif(
 wants_small_packages = pytest.mark.skipif(
     not os.path.isdir(AT), reason="wants packages in CUGRAD_PACKAGES_AT: bash ci/test.sh"
 )
+
+
+def test_what_packages_import_is_there() -> None:
+    """Where no package is installed, too: one name less, and they cannot be imported."""
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "cugrad.as_torch", "-m", "tests.packages.imports"],
+        cwd=HERE.parents[1], capture_output=True, text=True,
+    )  # fmt: skip
+    assert (run.returncode, run.stdout) == (0, ""), run.stdout + run.stderr
+
+
+def test_an_import_that_is_not_there_is_seen() -> None:
+    text = "import os.path, tests.packages\ndef f():\n    from torch.nn import Linear as L, Lin"
+    assert [*imports.imports_of(text)] == ["torch.nn:Linear", "torch.nn:Lin"]
+    (line,) = imports.missing(["os:path", "os.path:join", "xml:dom", "os.path:torch"])
+    assert line.startswith("os.path:torch: ")
+
+
+@wants_packages
+def test_the_list_of_imports_is_what_the_packages_import() -> None:
+    lacking = {*imports.imported(Path(sysconfig.get_path("purelib")))}
+    lacking -= {*imports.FILE.read_text().split()}
+    assert not lacking, "python -m tests.packages.imports FOLDER writes imports.txt"
 
 
 @wants_packages

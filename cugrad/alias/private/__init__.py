@@ -51,6 +51,7 @@ NAMES = {
         f"nn.modules.module.{name}": f"{_SOME}.{name}"
         for name in ("_global_buffer_registration_hooks", "_global_parameter_registration_hooks")
     },
+    "nn.attention.flex_attention._DEFAULT_SPARSE_BLOCK_SIZE": "nn.attention.block_mask.BLOCK",
     "nn.utils.stateless._reparametrize_module": f"{_SOME}._reparametrize_module",
     "utils.data.functional_datapipe": f"{_SOME}.functional_datapipe",
     "utils.data.dataloader._collate_fn_t": f"{_SOME}._collate_fn_t",
