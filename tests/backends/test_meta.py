@@ -91,6 +91,19 @@ def test_a_model_without_memory() -> None:
     assert empty(cugrad.ones(3)).tolist() == [4.0, 4.0]
 
 
+@pytest.mark.parametrize("how", [{}, {"is_causal": True}, {"dropout_p": 0.5}, {"attn_mask": ...}])
+def test_attention_without_memory(how: dict[str, Any]) -> None:
+    q = cugrad.empty(2, 3, 4, 5, device="meta", requires_grad=True)
+    k, v = q[..., :2, :].repeat(1, 1, 4, 1), cugrad.empty(2, 3, 8, 7, device="meta")
+    if "attn_mask" in how:
+        how = {"attn_mask": cugrad.ones(4, 8, dtype=cugrad.bool, device="meta")}
+    result = nn.functional.scaled_dot_product_attention(q, k, v, **how)
+    result.sum().backward()
+    assert (result.shape, q.grad.shape, result.device) == ((2, 3, 4, 7), q.shape, q.device)
+    layer = nn.TransformerEncoderLayer(8, 2, device="meta")
+    assert layer(cugrad.empty(2, 3, 8, device="meta")).shape == (2, 3, 8)
+
+
 def test_what_meta_tensors_say_beside_pytorch() -> None:
     torch = pytest.importorskip("torch")
     said = []
