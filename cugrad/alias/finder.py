@@ -34,7 +34,7 @@ PATHS = {
     **dict.fromkeys(("mps", "mtia"), "alias.paths.xpu"),
     "_subclasses.fake_tensor": "alias.paths._subclasses",
     "nn.common_types": "alias.paths.common_types", "nn.utils.stateless": "nn.stateless",
-    "signal.windows.windows": "signal.windows",
+    "signal.windows.windows": "signal.windows", "utils.model_zoo": "alias.paths.model_zoo",
 }  # fmt: skip
 
 

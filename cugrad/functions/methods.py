@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 from .. import autograd
 from ..autograd.recording.node import HookDict, RemovableHandle, add_hook, leaf_rare
@@ -24,6 +24,10 @@ from .interop.printing import tensor_text
 from .maths import arithmetic
 
 __all__ = ["attach"]
+
+
+# Why what PyTorch asks below autograd cannot be.
+NOT_ASKED = "calls are taken by __torch_function__ alone, not below autograd: define that"
 
 
 def backward(
@@ -60,6 +64,8 @@ def as_subclass(self: Tensor, cls: type[Tensor]) -> Tensor:
 def _check_subclass(function: str, cls: Any) -> None:
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
         raise TypeError(f"{function}(): argument 'cls' must be a subclass of Tensor, got {cls!r}")
+    if hasattr(cls, "__torch_dispatch__"):
+        raise NotImplementedError(f"{function}(): {cls.__name__}.__torch_dispatch__: {NOT_ASKED}")
 
 
 def _in_class(tensor: Tensor, cls: type[Tensor]) -> Tensor:
@@ -95,6 +101,11 @@ def _make_subclass(cls: type[Tensor], data: Tensor, require_grad: bool = False) 
     alias = make(data._array, require_grad)
     alias._counter = data.counter
     return _in_class(alias, cls)
+
+
+def _make_wrapper_subclass(cls: type[Tensor], *args: Any, **kwargs: Any) -> NoReturn:
+    """NotImplementedError: a Tensor has memory of its own, or is on the device meta."""
+    raise NotImplementedError(f"_make_wrapper_subclass(): {cls.__name__}: {NOT_ASKED}")
 
 
 def _torch_function(
@@ -245,6 +256,7 @@ def _dir(self: Tensor) -> list[str]:
 
 OF_THE_CLASS: dict[str, Any] = {
     "_make_subclass": staticmethod(_make_subclass),
+    "_make_wrapper_subclass": staticmethod(_make_wrapper_subclass),
     "__torch_function__": classmethod(_torch_function),
 }
 METHODS: dict[str, Callable[..., Any]] = {

@@ -162,7 +162,6 @@ ABSENT: dict[str, dict[str, str]] = {
     },
     "nn.parallel": {DISTRIBUTED: "comm"},
     "nn.Module": {
-        COMPILED: "compile",
         OTHER_DEVICE: "ipu mtia xpu",
         INTERNAL: "T_destination call_super_init dump_patches",
     },

@@ -32,6 +32,18 @@ def test_compile_returns_what_it_is_given_and_warns_once() -> None:
         assert cugrad.compile(model, mode="max-autotune", fullgraph=True, dynamic=False) is model
 
 
+def test_a_module_stays_as_it_is_and_warns_once() -> None:
+    model = cugrad.nn.Linear(2, 2)
+    with pytest.warns(UserWarning, match="there is no compiler here"):
+        assert model.compile(mode="max-autotune") is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.compile(fullgraph=True)
+    with pytest.raises(RuntimeError, match="Either mode or options"):
+        model.compile(mode="default", options={})
+    assert model(cugrad.ones(2)).shape == (2,)
+
+
 def test_compile_decorates() -> None:
     with pytest.warns(UserWarning, match="runs as it is"):
         assert cugrad.compile(twice, backend="eager") is twice

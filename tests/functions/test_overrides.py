@@ -414,6 +414,23 @@ def test_what_cannot_become_a_subclass() -> None:
         cugrad.Tensor._make_subclass(Measured, [1])
 
 
+def test_what_would_be_asked_below_autograd_is_refused_by_name() -> None:
+    """Not left unasked: a class that is to unwrap its tensors would compute with nothing."""
+
+    class Below(cugrad.Tensor):
+        @classmethod
+        def __torch_dispatch__(
+            cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            return func(*args)
+
+    for make in (lambda: cugrad.ones(1).as_subclass(Below),
+                 lambda: cugrad.Tensor._make_subclass(Below, cugrad.ones(1)),
+                 lambda: cugrad.Tensor._make_wrapper_subclass(Below, (1,))):  # fmt: skip
+        with pytest.raises(NotImplementedError, match="Below.*__torch_function__ alone"):
+            make()
+
+
 def test_who_is_asked_can_read_the_locals_of_all_frames() -> None:
     seen: list[tuple[str, ...]] = []
 

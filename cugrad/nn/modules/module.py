@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from ... import dtypes
 from ...autograd.mode import no_grad
 from ...autograd.recording.node import HookDict, RemovableHandle, add_hook
+from ...compiler.uncompiled import compile
 from ...functions.creation.factories import empty_like
 from ...tensor import Tensor
 from ..base import state
@@ -84,6 +85,10 @@ class Module(Called):
             module.apply(fn)
         fn(self)
         return self
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Leave this module as it is, and check and warn as `torch.compile` does of it."""
+        compile(self, *args, **kwargs)
 
     def train(self: Self, mode: bool = True) -> Self:
         """Set training (or, with False, evaluation) mode on this module and all below it."""
