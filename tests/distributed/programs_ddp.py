@@ -303,12 +303,14 @@ def normed() -> None:
     agree(train(model, own, None, torch.optim.SGD), joined)
     for name, buffer in model.module.named_buffers():
         torch.testing.assert_close(buffer, reference.get_buffer(name))
-    model = DDP(image_net())
-    train(model, own)
-    model(own(batch(0)[0]))  # which begins with the buffers of the first rank
-    before = [b.clone() for b in model.module.buffers()]
-    agree([b for b in before if not b.dtype.is_floating_point],
-          [b for b in before if not b.dtype.is_floating_point])  # fmt: skip
+    for is_broadcast in (True, False):
+        model = DDP(image_net(), broadcast_buffers=is_broadcast)
+        train(model, own)
+        model.eval()(own(batch(0)[0]))  # begins with the buffers of the first rank, and keeps them
+        for buffer in model.module[1].running_mean, model.module[1].running_var:
+            first = buffer.clone()
+            dist.broadcast(first, 0)
+            assert torch.equal(buffer, first) == (is_broadcast or dist.get_rank() == 0)
 
 
 def mistakes() -> None:
