@@ -618,6 +618,7 @@ from cugrad.functions.interop.exchange import from_dlpack as from_dlpack
 from cugrad import func as func
 from cugrad import functional as functional
 from cugrad.func.fusing import fuse as fuse
+from cugrad import futures as futures
 from cugrad import fx as fx
 from cugrad.amp.settings import get_autocast_dtype as get_autocast_dtype
 from cugrad.device import get_default_device as get_default_device

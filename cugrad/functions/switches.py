@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType, ModuleType
 from typing import Any
 
@@ -325,6 +326,25 @@ class cuda(Switches):
         for _function in _attention_switch(_way):
             locals()[_function.__name__] = staticmethod(_function)
     del _way, _function
+
+    @staticmethod
+    @contextmanager
+    def sdp_kernel(
+        enable_flash: bool = True,
+        enable_math: bool = True,
+        enable_mem_efficient: bool = True,
+        enable_cudnn: bool = True,
+    ) -> Iterator[None]:
+        """Deprecated, with a FutureWarning: use `torch.nn.attention.sdpa_kernel`."""
+        text = "torch.backends.cuda.sdp_kernel is deprecated: use torch.nn.attention.sdpa_kernel"
+        warnings.warn(text, FutureWarning, stacklevel=3)
+        before = wanted.attention
+        try:
+            set_attention_ways({"flash": enable_flash, "mem_efficient": enable_mem_efficient,
+                                "math": enable_math, "cudnn": enable_cudnn})  # fmt: skip
+            yield
+        finally:
+            set_attention_ways(before)
 
     @staticmethod
     def is_flash_attention_available() -> bool:

@@ -181,7 +181,6 @@ ABSENT: dict[str, dict[str, str]] = {
             cublas*_workspace_size blas_workspace_size is_ck_sdpa_available
             preferred_rocm_fa_library
         """,
-        OLD: "sdp_kernel",
     },
     "backends.cudnn": {ENGINE: "rnn"},
     "backends.mkl": {ENGINE: "verbose"},

@@ -236,6 +236,24 @@ def test_sdpa_kernel_enables_what_it_names(way: torch.nn.attention.SDPBackend) -
         torch.nn.attention.sdpa_kernel("math")  # type: ignore[arg-type]
 
 
+def test_the_older_context_of_attention_sets_what_it_is_given() -> None:
+    cuda = torch.backends.cuda
+    cuda.enable_math_sdp(False)
+    try:
+        with (
+            pytest.warns(FutureWarning, match="use torch.nn.attention.sdpa_kernel"),
+            pytest.raises(KeyError),
+            cuda.sdp_kernel(enable_flash=False, enable_cudnn=False),
+        ):
+            assert dict(switches.attention_ways()) == {
+                "flash": False, "mem_efficient": True, "math": True, "cudnn": False,
+            }  # fmt: skip
+            raise KeyError
+        assert [name for name, on in switches.attention_ways().items() if not on] == ["math"]
+    finally:
+        cuda.enable_math_sdp(True)
+
+
 @pytest.mark.parametrize("name", FLAGGED)
 def test_flags_are_set_together_and_within_a_block(name: str) -> None:
     module = getattr(torch.backends, name)
