@@ -207,3 +207,11 @@ def test_embedding_layer(device: str) -> None:
 def test_bad_input_is_named(call: Any, error: Any, message: str) -> None:
     with pytest.raises(error, match=message):
         call(cugrad.tensor(draw(4, 6), device="cpu"))
+
+
+@pytest.mark.parametrize("hard", [True, False])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
+def test_gumbel_softmax_keeps_the_dtype_and_has_no_nan(dtype: str, hard: bool) -> None:
+    sample = F.gumbel_softmax(cugrad.zeros(2000, 5, dtype=getattr(cugrad, dtype)), hard=hard)
+    assert sample.dtype is getattr(cugrad, dtype)
+    assert not bool(sample.isnan().any())
