@@ -12,8 +12,8 @@ import numpy as np
 from .runtime.kept import LASTING, of_thread
 
 __all__ = [
-    "check_fits", "dtype", "get_default_dtype", "is_differentiable", "is_floating", "is_half", "of",
-    "promote_types", "set_default_dtype", "type_name",
+    "check_fits", "check_number", "dtype", "get_default_dtype", "is_differentiable", "is_floating",
+    "is_half", "of", "promote_types", "set_default_dtype", "type_name",
 ]  # fmt: skip
 
 
@@ -209,6 +209,14 @@ def check_fits(value: Any, d: dtype) -> None:
     if not fits:
         name = _C_NAMES.get(d.name, f"{d.name}_t")
         raise RuntimeError(f"value cannot be converted to type {name} without overflow")
+
+
+def check_number(value: Any, d: dtype) -> None:
+    """`check_fits` of a number in arithmetic: beyond half precision's range it is infinite.
+
+    >>> check_number(1e6, float16)
+    """
+    check_fits(value, float64 if is_half(d.numpy) else d)
 
 
 _LARGEST = {

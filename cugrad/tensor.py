@@ -15,6 +15,7 @@ from .device import device as Device
 from .dtypes import dtype as Dtype
 from .dtypes import is_differentiable
 from .runtime import dispatching
+from .runtime.extents import of_dim
 from .runtime.kept import of_thread
 
 if TYPE_CHECKING:
@@ -225,7 +226,7 @@ class Tensor:
 
     def size(self, dim: int | None = None) -> Any:
         """The shape, or the extent of one dimension."""
-        return self.shape if dim is None else self.shape[dim]
+        return self.shape if dim is None else of_dim(self.shape, dim)
 
     def dim(self) -> int:
         return self._array.ndim
@@ -249,7 +250,7 @@ class Tensor:
             steps = tuple(
                 Size(max(n, 1) for n in shape[d:]).numel() for d in range(1, len(shape) + 1)
             )
-        return steps if dim is None else steps[dim]
+        return steps if dim is None else of_dim(steps, dim)
 
     def is_contiguous(self) -> bool:
         return bool(self._array.flags.c_contiguous)

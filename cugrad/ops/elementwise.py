@@ -93,7 +93,8 @@ def _is_bool(x: Any) -> bool:  # NumPy's power of booleans is int8, PyTorch's is
 
 
 row("pow", "self exponent", _pow, ELEMENTWISE, passes=1,
-    self=_pow_self, exponent=_pow_exponent, doc="input to the power `exponent`")  # fmt: skip
+    self=_pow_self, exponent=_pow_exponent, fits="exponent",
+    doc="input to the power `exponent`")  # fmt: skip
 
 
 row("floor_divide", "self other", "floor_divide", ELEMENTWISE,
@@ -234,7 +235,7 @@ row("trunc", "self", "trunc", ELEMENTWISE, self=_flat, doc="rounded towards 0")
 row("where", "condition self other",
     lambda xp, condition, self, other: xp.where(condition, self, other), ELEMENTWISE,
     self=lambda m, g, condition: m.where(condition, g, 0),
-    other=lambda m, g, condition: m.where(condition, 0, g), fits=True, public=False,
+    other=lambda m, g, condition: m.where(condition, 0, g), fits="self other", public=False,
     widens=False)  # fmt: skip
 row("maximum", "self other", "maximum", ELEMENTWISE,
     self=lambda m, g, self, other: m.where(self == other, g / 2, m.where(self < other, 0, g)),
@@ -257,7 +258,7 @@ def _clamp_gradient(m: Any, g: Any, self: Any, min: Any, max: Any) -> Any:
 row("clamp", "self",
     lambda xp, self, min=None, max=None: xp.clip(self, min, max).astype(self.dtype, copy=False),
     ELEMENTWISE, widens=False, passes=1,  # the cast: NumPy makes float32 of bfloat16 and a float
-    node="ClampBackward1", self=_clamp_gradient, public=False)  # fmt: skip
+    node="ClampBackward1", self=_clamp_gradient, fits="min max", public=False)  # fmt: skip
 
 # Comparison and logic -----------------------------------------------------------------------------
 

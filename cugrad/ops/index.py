@@ -255,7 +255,7 @@ row(
     "index_add", "self index source", _index_add, NONE,
     self=lambda g: g,
     source=lambda m, g, index, dim, alpha: of_dtype_of(m, g, m.index_select(g, index, dim) * alpha),
-    jvp=_index_add_jvp,
+    jvp=_index_add_jvp, fits="alpha",
 )  # fmt: skip
 
 row(

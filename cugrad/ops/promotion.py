@@ -83,18 +83,31 @@ def meet(op: Any, operands: list[Any]) -> tuple[list[Any], Any]:
         if x is None:
             continue
         if type(x) in SCALARS:
-            if op.fits:
-                dtypes.check_fits(x, target)
             met[i] = fit_scalar(x, target)
         elif x.dtype != numpy_dtype:
             met[i], changed = x.astype(numpy_dtype), True
     return met, numpy_dtype if changed else None
 
 
+def check_numbers(op: Any, operands: list[Any], params: dict[str, Any]) -> None:
+    """RuntimeError where a number that the row says must fit is out of the range of the dtype in
+    which the operands meet. Beyond half precision's range it is infinite, as in PyTorch's `where`.
+    """
+    for name in op.fits:
+        value = operands[op.inputs.index(name)] if name in op.inputs else params.get(name)
+        if type(value) in SCALARS and (type(value) is complex or not -127 <= value <= 127):
+            target = result_dtype([operands[i] for i in op.promoted])
+            if op.promote == "float" and target.category <= INTEGER:
+                target = dtypes.get_default_dtype()
+            dtypes.check_number(value, target)
+
+
 def fit_scalar(value: Any, target: dtype) -> Any:
     """A Python scalar that an array of `target` takes without changing its own dtype."""
     if target.category == INTEGER and type(value) is int:
         bits = 8 * target.itemsize
+        if not -(2**63) <= value < 2**64:
+            raise OverflowError(f"int too big to convert: {value} is no number of 64 bits")
         low = -(1 << bits - 1) if target.is_signed else 0
         return (value - low) % (1 << bits) + low  # wraps, as PyTorch does
     if target is dtypes.bfloat16:

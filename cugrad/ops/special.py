@@ -140,7 +140,7 @@ def _lerp(xp: Any, self: Array, end: Array, weight: Any) -> Array:
 
 row("lerp", "self end weight", _lerp, ELEMENTWISE, promote=WEIGHED,
     self=lambda g, weight: g * (1 - weight), end=lambda g, weight: g * weight,
-    weight=lambda g, self, end: g * (end - self), refuses="biu", fits=True,
+    weight=lambda g, self, end: g * (end - self), refuses="biu", fits="weight",
     doc="input + weight * (end - input)")  # fmt: skip
 row("addcmul", "self tensor1 tensor2",
     lambda xp, self, tensor1, tensor2, value=1: narrow(
@@ -148,13 +148,13 @@ row("addcmul", "self tensor1 tensor2",
     ELEMENTWISE,
     self=lambda g: g, tensor1=lambda g, tensor2, value: g * (tensor2 * value),
     tensor2=lambda g, tensor1, value: g * (tensor1 * value),
-    number_first="value", doc="input + value * tensor1 * tensor2")  # fmt: skip
+    fits="value", number_first="value", doc="input + value * tensor1 * tensor2")  # fmt: skip
 row("addcdiv", "self tensor1 tensor2",
     lambda xp, self, tensor1, tensor2, value=1: narrow(self + tensor1 / tensor2 * value, self),
     ELEMENTWISE, promote=FLOAT,
     self=lambda g: g, tensor1=lambda g, tensor2, value: g / tensor2 * value,
     tensor2=lambda g, tensor1, tensor2, value: -g * (tensor1 / tensor2) / tensor2 * value,
-    number_first="value", doc="input + value * tensor1 / tensor2")  # fmt: skip
+    fits="value", number_first="value", doc="input + value * tensor1 / tensor2")  # fmt: skip
 row("copysign", "self other", "copysign", ELEMENTWISE, promote=FLOAT, widens=False,
     self=lambda m, g, self, result: g * (m.sign(self) * m.sign(result)),
     other=lambda g: g * 0, doc="the size of `input` with the sign of `other`")  # fmt: skip
@@ -172,11 +172,11 @@ row("fmin", "self other", "fmin", ELEMENTWISE,
     doc="the smaller of two; the other if one is nan")  # fmt: skip
 row("clamp_min", "self min", "maximum", ELEMENTWISE,
     self=lambda m, g, self, min: m.where(self >= min, g, 0),
-    min=lambda m, g, self, min: m.where(self < min, g, 0), refuses="c",
+    min=lambda m, g, self, min: m.where(self < min, g, 0), refuses="c", fits="min",
     doc="`input`, at least `min`")  # fmt: skip
 row("clamp_max", "self max", "minimum", ELEMENTWISE,
     self=lambda m, g, self, max: m.where(self <= max, g, 0),
-    max=lambda m, g, self, max: m.where(self > max, g, 0), refuses="c",
+    max=lambda m, g, self, max: m.where(self > max, g, 0), refuses="c", fits="max",
     doc="`input`, at most `max`")  # fmt: skip
 
 # Parts and bits -----------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ class Op:
         cost: str = CHEAP,
         flops: Callable[[list[Any], list[int]], int] | None = None,
         refuses: str = "",
-        fits: bool = False,
+        fits: str = "",
         public: bool | None = None,
         also: str = "",
         out: bool = True,
@@ -106,7 +106,7 @@ class Op:
         self.held = held  # its parameters count as saved: backward frees the node
         self.cost, self.flops = cost, flops  # operations, from the inputs' shapes and the result's
         self.refuses = refuses  # kinds of dtype, as NumPy's letters, once operands have met
-        self.fits = fits  # a Python number must be in the range of the dtype that operands meet in
+        self.fits = tuple(fits.split())  # inputs and parameters: see promotion.check_numbers
         derived = name.startswith("special_") or name.endswith("_backward")
         self.public = kind == ELEMENTWISE and not derived if public is None else public
         self.also = tuple(also.split())  # public functions that run it, beside one of its name

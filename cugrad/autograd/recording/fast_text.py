@@ -122,10 +122,10 @@ else:
 """
 
 FITS = """\
-if not -{LEAST} <= {x} <= {LEAST}:  # the general way looks closer
-    raise TypeError
+if {given}not -127 <= {x} <= 127 and (_dtype.kind in "biu" or not -{LEAST} <= {x} <= {LEAST}):
+    raise TypeError  # the general way looks closer
 """
-LEAST = 65504  # the largest number of the dtype whose largest is least
+LEAST = 65504  # the largest number of the floating-point dtype whose largest is least
 
 # Running it: by a function of arrays, or by what a backend has kept for operands of this form, with
 # what nodes keep of these.
@@ -345,9 +345,12 @@ def reading(op: Op, first: int, half: bool, kept: Any, casts: bool = False) -> s
             if not casts and (half or kept is not None):  # as the general way makes of it
                 other = x if kept is None else f"float({x})"
                 number = f"_dtype.type({x}) if _dtype is BFLOAT16._numpy else {other}"
-            fits = filled(FITS, x=x, LEAST=LEAST) if op.fits else ""
+            fits = filled(FITS, x=x, LEAST=LEAST, given="") if x in op.fits else ""
             read = filled(READ_OR_NUMBER, **names, read=read, number=number, fits=fits)
         parts.append(read)
+    for x in op.params:
+        if x in op.fits:
+            parts.append(filled(FITS, x=x, LEAST=LEAST, given=f"{x} is not None and "))
     return "\n".join(parts)
 
 

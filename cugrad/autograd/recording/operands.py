@@ -8,7 +8,7 @@ import numpy as np
 
 from ...backends import backend_of
 from ...dtypes import of as dtype_of
-from ...ops.promotion import SCALARS, meet, refuse, share_device
+from ...ops.promotion import SCALARS, check_numbers, meet, refuse, share_device
 from ...ops.table import ELEMENTWISE, Op
 from ...runtime.dispatching import Unasked, newly_asked
 from ...tensor import Tensor
@@ -76,6 +76,8 @@ def run_forward(
                 arrays = share_device(op, arrays)
                 break
     compute = None
+    if op.fits:
+        check_numbers(op, arrays, params)
     if op.promote is not None:
         arrays, compute = meet(op, arrays)
     if op.refuses:

@@ -98,7 +98,7 @@ def _number_for(value: Any, kind: dtypes.dtype) -> Any:
     """A Python number as an element of a tensor; RuntimeError if it is out of range."""
     if kind.category == dtypes.BOOL:
         return bool(value)
-    dtypes.check_fits(value, dtypes.float64 if dtypes.is_half(kind.numpy) else kind)
+    dtypes.check_number(value, kind)
     if type(value) is complex and kind.category < dtypes.COMPLEX:
         value = value.real
     return fit_scalar(value, kind)

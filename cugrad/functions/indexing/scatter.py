@@ -252,6 +252,7 @@ def index_add(
     tall, dim, index, source = _slices("index_add", input, dim, index, source, outside)
     kind = tall._array.dtype
     if alpha != 1 and kind.kind in "biu":
+        check_fits(alpha, tall.dtype)
         with at_home(tall._array):
             factor = backend_of(tall._array).xp.full((), alpha).astype(kind)
         source, alpha = recorded.mul(source, make(factor)), 1

@@ -63,9 +63,8 @@ ONE = 1  # what `alpha=` is unless it is named: True and 1.0 are looked at
 
 def _scaled(input: Any, other: Any, alpha: Any) -> Any:
     """`other * alpha`, in the dtype in which `input` and `other` meet."""
-    meeting = result_dtype(
-        [array_of(x, "add") if isinstance(x, Tensor) else x for x in (input, other)]
-    )
+    arrays = [array_of(x, "add") if isinstance(x, Tensor) else x for x in (input, other)]
+    meeting = result_dtype(arrays)
     if type(alpha) is bool and meeting is not dtypes.bool_:
         raise RuntimeError("Boolean alpha only supported for Boolean results.")
     if type(alpha) in (float, complex) and not (meeting.is_floating_point or meeting.is_complex):
@@ -76,6 +75,7 @@ def _scaled(input: Any, other: Any, alpha: Any) -> Any:
         raise RuntimeError(
             "For non-complex input tensors, argument alpha must not be a complex number."
         )
+    dtypes.check_number(alpha, meeting)
     if meeting is dtypes.bool_:  # True + True is True, however often
         return other & bool(alpha)
     if isinstance(other, Tensor) and other.dtype is not meeting:

@@ -207,7 +207,7 @@ row("hardtanh", "self",
     self=lambda m, g, result, min_val, max_val: m.where(
         (result <= _rounded(min_val, result)) | (result >= _rounded(max_val, result)), 0, g),
     public=False,
-    refuses="c",
+    refuses="c", fits="min_val max_val",
 )  # fmt: skip
 row("hardsigmoid", "self",
     lambda xp, self: narrow(xp.clip(wide(xp, self) + 3, 0, 6) / 6, self),
@@ -239,7 +239,7 @@ row("threshold", "self",
     lambda xp, self, threshold, value: narrow(xp.where(self <= threshold, value, self), self),
     ELEMENTWISE, widens=False,
     self=lambda m, g, self, threshold: m.where(self <= threshold, 0, g), public=False,
-    refuses="c")  # fmt: skip
+    refuses="c", fits="threshold value")  # fmt: skip
 
 # Binary cross entropy -----------------------------------------------------------------------------
 

@@ -1,0 +1,94 @@
+"""A number that a dtype cannot hold is refused where PyTorch refuses it: it is never wrapped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import cugrad
+
+CALLS = """
+torch.add(x, x, alpha=v)
+torch.sub(x, x, alpha=v)
+torch.rsub(x, x, alpha=v)
+x.clone().add_(x, alpha=v)
+x.clone().sub_(x, alpha=v)
+torch.pow(x, v)
+x ** v
+x.clone().pow_(v)
+torch.clamp(x, v)
+torch.clamp(x, None, v)
+torch.clamp_min(x, v)
+torch.clamp_max(x, v)
+x.clone().clamp_(0, v)
+torch.where(x > 1, x, v)
+torch.where(x > 1, v, x)
+x.masked_fill(x > 1, v)
+x.index_fill(0, torch.tensor([0]), v)
+x.index_add(0, torch.tensor([0]), x[:1], alpha=v)
+torch.addcmul(x, x, x, value=v)
+x.clone().addcmul_(x, x, value=v)
+torch.addmm(m, m, m, alpha=v)
+torch.addmm(m, m, m, beta=v)
+torch.addmv(x, m, x, alpha=v)
+torch.addr(m, x, x, beta=v)
+torch.baddbmm(m[None], m[None], m[None], alpha=v)
+torch.addbmm(m, m[None], m[None], beta=v)
+torch.nn.functional.threshold(x, 1, v)
+torch.nn.functional.threshold(x, v, 1)
+torch.nn.functional.hardtanh(x, 0, v)
+torch.full_like(x, v)
+x.clone().fill_(v)
+"""
+OUTSIDE = [("int8", 1000), ("uint8", 300), ("int32", 2**40), ("float32", 1e300)]
+TAKEN = {(call, "float32") for call in ("torch.pow(x, v)", "x ** v", "x.clone().pow_(v)")}
+
+
+def outcome(lib: Any, call: str, kind: str, number: Any) -> Any:
+    """The values, or the type and the text of the error."""
+    x = lib.tensor([1, 2, 3], dtype=getattr(lib, kind))
+    try:
+        result = eval(call, {"torch": lib, "x": x, "m": x.expand(3, 3), "v": number})
+    except (RuntimeError, OverflowError) as error:
+        return type(error).__name__, str(error)
+    return str(result.dtype), result.tolist()
+
+
+@pytest.mark.parametrize(("kind", "number"), OUTSIDE)
+@pytest.mark.parametrize("call", CALLS.strip().splitlines())
+def test_it_is_refused(call: str, kind: str, number: Any) -> None:
+    torch = pytest.importorskip("torch")
+    want = outcome(torch, call, kind, number)
+    assert (want[0] != "RuntimeError") == ((call, kind) in TAKEN), "no case of this test"
+    got = outcome(cugrad, call, kind, number)
+    assert got == (want if want[0] == "RuntimeError" else ("RuntimeError", got[1]))
+
+
+@pytest.mark.parametrize("call", ["torch.where(x > 1, x, v)", "torch.lerp(x, x + 1, v)"])
+def test_beyond_half_precision_it_is_infinite(call: str) -> None:
+    torch = pytest.importorskip("torch")
+    assert outcome(cugrad, call, "float16", 1e6) == outcome(torch, call, "float16", 1e6)
+
+
+@pytest.mark.parametrize("call", ["x + v", "v - x", "x * v", "x & v", "x == v"])
+def test_no_number_of_more_than_64_bits_counts(call: str) -> None:
+    torch = pytest.importorskip("torch")
+    want = outcome(torch, call, "int64", 2**70)
+    got = outcome(cugrad, call, "int64", 2**70)
+    assert got[0] == want[0] == "OverflowError"
+
+
+@pytest.mark.parametrize("shape", [(), (2, 3)])
+@pytest.mark.parametrize("dim", [9, -3, 0])
+@pytest.mark.parametrize("method", ["size", "stride"])
+def test_a_dim_that_is_not_there(method: str, dim: int, shape: tuple[int, ...]) -> None:
+    torch = pytest.importorskip("torch")
+
+    def said(lib: Any) -> Any:
+        try:
+            return getattr(lib.ones(shape), method)(dim)
+        except IndexError as error:
+            return str(error)
+
+    assert said(cugrad) == said(torch)
