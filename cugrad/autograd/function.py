@@ -10,7 +10,7 @@ from typing import Any
 
 from ..backends import backend_of
 from ..backends.batched import arrays as batched
-from ..backends.several import zeros_like
+from ..backends.several import place_of, zeros_like
 from ..dtypes import is_differentiable
 from ..runtime.absent import explain
 from ..runtime.frames import warn_user
@@ -405,8 +405,8 @@ def _connect(
             out._rare.view.creation = CUSTOM
         differentiable[nr] = out
     node.outputs_like = [
-        (out._array.shape, out._array.dtype, backend_of(out._array), nr in differentiable)
-        if isinstance(out, Tensor) else None
+        (a.shape, a.dtype, backend_of(a), place_of(a), nr in differentiable)
+        if isinstance(out, Tensor) and (a := out._array) is not None else None
         for nr, out in enumerate(outputs)
     ]  # fmt: skip
     if len(differentiable) > 1:

@@ -11,8 +11,8 @@ from ..runtime.kept import NOTHING
 from . import BY_ARRAY_TYPE, backend_of
 
 __all__ = [
-    "OfDevice", "Several", "are_away", "are_on_two", "at_home", "beside", "by_device",
-    "calls_away", "copy_of", "several", "there", "zeros_like",
+    "OfDevice", "Several", "are_away", "are_on_two", "at", "at_home", "beside", "by_device",
+    "calls_away", "copy_of", "place_of", "several", "there", "zeros_like",
 ]  # fmt: skip
 
 
@@ -72,7 +72,16 @@ def _place_of(values: Iterable[Any]) -> tuple[Any, int] | None:
 
 def at_home(*values: Any) -> AbstractContextManager[Any]:
     """The device of the first array, or tensor, among values is the current one in the block."""
-    place = _place_of(values) if several.devices else None
+    return at(_place_of(values) if several.devices else None)
+
+
+def place_of(value: Any) -> tuple[Any, int] | None:
+    """The backend and the device of an array, or tensor; None where there is one device alone."""
+    return _place_of((value,)) if several.devices else None
+
+
+def at(place: tuple[Any, int] | None) -> AbstractContextManager[Any]:
+    """The device that `place_of` has found is the current one in the block."""
     return NOTHING if place is None else place[0].use_device(place[1])
 
 

@@ -41,7 +41,9 @@ def checks(device: str) -> Any:
 def functionals(device: str) -> Any:
     x, one = leaf(device, 3), torch.ones(3, dtype=torch.float64, device=device)
     cubes: Callable[[Any], Any] = lambda v: (v**3).sum()
+    several = leaf(device, 2, 3, 4)
     return [
+        *[torch.vmap(f)(several).real for f in (torch.fft.fftn, torch.fft.ifftn, torch.fft.rfftn)],
         functional.jacobian(lambda v: v**2, x), functional.hessian(cubes, x),
         functional.hvp(cubes, x, one), functional.vhp(cubes, x, one), functional.jvp(cubes, x, one),
         functional.jacobian(lambda v: v**2, x, strategy="forward-mode", vectorize=True),
@@ -61,10 +63,23 @@ class Undefined(torch.autograd.Function):
         return g * 2 if h is None else g * 2 + h, None
 
 
+class Nothing(torch.autograd.Function):
+    """Has no gradient: what is behind it makes zeros of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        return None
+
+
 def undefined(device: str) -> Any:
     x, unused = leaf(device, 3), leaf(device, 2)
+    behind = torch.autograd.grad(Nothing.apply(Undefined.apply(x * 1, True)[0]).sum(), x)
     grads = [torch.autograd.grad(Undefined.apply(x * 1, m)[0].sum(), x) for m in (False, True)]
-    return [*grads, torch.autograd.grad(x.sum(), (x, unused), materialize_grads=True)]
+    return [*grads, *behind, torch.autograd.grad(x.sum(), (x, unused), materialize_grads=True)]
 
 
 def changes(x: Any) -> Any:

@@ -614,6 +614,7 @@ class Module(ModuleType):
             return clothed(turned(name, host) if name in ("eigh", "svd") else host)
 
         call = captured(call)
+        call.__name__ = name  # by which a vmap knows those of several axes
         return call if callable(real) and not isinstance(real, type) else found
 
 

@@ -6,6 +6,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from ...backends.batched import arrays as batched
+from ...backends.several import at
 from ...tensor import Tensor, make
 from ..mode import no_grad, state
 from ..recording import saved as saving
@@ -105,7 +106,7 @@ class BackwardCFunction(Node, FunctionCtx):
         self.seq, self.edges, self.saved = 0, (), ()
         self.versions = self.meta = self.rare = None
         self.inputs_like: list[Any] = []  # per argument: (shape, dtype, _shared_by(it)), or None
-        self.outputs_like: list[Any] = []  # per output: (shape, dtype, backend, differentiable)
+        self.outputs_like: list[Any] = []  # per output: see `call_backward`
 
     def name(self) -> str:
         return type(self).__name__
@@ -189,9 +190,10 @@ class BackwardCFunction(Node, FunctionCtx):
         if self.materialize_grads:
             for i, (g, like) in enumerate(zip(grads, self.outputs_like, strict=True)):
                 if g is None and like is not None:
-                    shape, dtype, backend, differentiable = like
+                    shape, dtype, backend, place, differentiable = like
                     if differentiable or self._materialize_non_diff_grads:
-                        grads[i] = make(backend.xp.zeros(shape, dtype))
+                        with at(place):
+                            grads[i] = make(backend.xp.zeros(shape, dtype))
         results = self.apply(*grads)
         results = list(results) if isinstance(results, tuple) else [results]
         expected = len(self.inputs_like)

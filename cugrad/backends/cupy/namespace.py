@@ -5,6 +5,7 @@ otherwise.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import wraps
 from math import sqrt
 from types import SimpleNamespace
 from typing import Any
@@ -100,6 +101,7 @@ class KeptFFT:
     def __getattr__(self, name: str) -> Any:
         function = getattr(cupy.fft, name)
 
+        @wraps(function)  # its name says to a vmap whether it has one axis or several
         def keeping(*args: Any, **kwargs: Any) -> Any:
             result = function(*args, **kwargs)
             if capturing.now is not None:
