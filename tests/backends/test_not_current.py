@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable, Iterable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -137,6 +138,23 @@ def budgets(device: str) -> Any:
     return found, elsewhere[:1].cpu()
 
 
+def states(device: str) -> Any:
+    """Parameters, gradients and states that live elsewhere come back to the device."""
+    found: list[Any] = []
+    for places in product(("host", "device"), ("host", "device"), ("stream", "host", "device")):
+        asked = dict(zip(("weights", "gradients", "states"), places))
+        params = [nn.Parameter(leaf(device, 1).detach())]
+        optimizer = torch.optim.Adam(params, lr=0.05, amsgrad=True)
+        with memory.offload_states(params, optimizer, min_bytes=0, window=64, **asked):
+            for step in range(3):
+                optimizer.zero_grad(set_to_none=step != 1)
+                (params[0] * 2).square().sum().backward()
+                optimizer.step()
+        kept = [list(optimizer.state[p].values()) for p in params]
+        found.append([[p.detach(), p.grad] for p in params] + kept)
+    return found
+
+
 def pickles(device: str) -> Any:
     x = leaf(device, 3)
     again, file = pickle.loads(pickle.dumps(x)), io.BytesIO()
@@ -148,7 +166,7 @@ def pickles(device: str) -> Any:
 
 
 CASES: tuple[Callable[[str], Any], ...] = (
-    checks, functionals, undefined, checkpoints, contexts, budgets, pickles,
+    checks, functionals, undefined, checkpoints, contexts, budgets, states, pickles,
 )  # fmt: skip
 
 

@@ -47,5 +47,6 @@ def lane_of(engine: Any, name: str) -> Lane:
     """The lane of an engine for tensors of one kind."""
     lane = engine.lanes.get(name)
     if lane is None:
-        lane = engine.lanes[name] = Lane(engine.backend, name)
+        with engine.backend.use_device(engine.index):  # whose stream the lane gets
+            lane = engine.lanes[name] = Lane(engine.backend, name)
     return lane
