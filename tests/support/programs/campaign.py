@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import random
 import re
@@ -60,6 +61,10 @@ def suitable(program: Program) -> tuple[list[str], list[str]]:
         contexts = [name for name in contexts if name not in COPYING | {"identity"}]
     if "increment_version" in text:  # what stays on the device by a plan cannot leave any more
         contexts = [name for name in contexts if name != "offload learns"]
+    if re.search(r"(?m)^ *v\d+\.requires_grad_\(\)$", text) and "create_graph=True" in text:
+        # A copy of what was saved before does not know it: its second derivative is none, as with
+        # PyTorch's hooks.
+        contexts = [name for name in contexts if name not in COPYING | {"identity"}]
     if ".detach_()" in text:  # of what is saved, which a copy does not follow; PyTorch says so
         contexts = [name for name in contexts if name not in COPYING]
     if ".detach_()" in text and ".apply(" in text:
@@ -76,7 +81,7 @@ def suitable(program: Program) -> tuple[list[str], list[str]]:
 
 def on_cuda(program: Program, number: int) -> list[Program]:
     """The program there, again and again, with operands that lie otherwise, then in contexts."""
-    if re.search("to_numpy|DataParallel|autocast", program.source()):
+    if re.search(r"to_numpy|DataParallel|autocast|t\.device\('cpu'\)", program.source()):
         return []  # it is of the host
     if program.seed % 2:
         program = program.changed(lambda x: x.replace("float64", "float32").replace("x128", "x64"))
@@ -269,6 +274,7 @@ def compile_kernels(seeds: Sequence[int], contexts: int) -> None:
 def chunk(seed: int, count: int, contexts: int) -> int:
     """Draws and runs so many programs in this process, and prints what came of them."""
     torch.set_num_threads(1)
+    importlib.import_module("scipy.special")  # not first where a program has left no memory for it
     # a statement that takes more is refused, and dropped
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, resource.RLIM_INFINITY))
     search.WORK //= 100  # any plan of a budget will do

@@ -146,7 +146,7 @@ DEVICES = ("simulated earliest", "simulated latest", "simulated random", "simula
 if ON_CUDA is not None:
     DEVICES = tuple([f"cuda:{index}" for index in range(fake_cuda.COUNT)])
     del CONTEXTS["fused"]  # by kernels, and not on the host
-    ROUNDING.update(CONTEXTS)  # sums by atomics are added up in any order
+    ROUNDING.update(CONTEXTS, STATES)  # sums by atomics are added up in any order
 PLACES = ("thread", *DEVICES)
 
 
