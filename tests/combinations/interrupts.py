@@ -32,8 +32,10 @@ from typing import Any
 import cugrad
 from cugrad import backends
 from cugrad.autograd import mode
+from cugrad.memory.disk import files
 from cugrad.memory.disk import store as disk_store
 from cugrad.memory.offloading import engine as engine_module
+from tests.support.patience import eventually
 
 LIBRARY = os.path.dirname(cugrad.__file__)
 COMPILED = "cugrad fast path"
@@ -197,6 +199,12 @@ def descriptors() -> list[str]:
     return sorted(path for path in found if not path.startswith("/proc/"))
 
 
+def are_of_stores() -> bool:
+    """Whether no thread that has read or written still holds the file of a store that is gone."""
+    held = {id(store._file) for store in files.living(disk_store._stores)}
+    return all(id(file) in held for file in files.living(files._files))
+
+
 def ledger(directory: str | None = None) -> dict[str, Any]:
     """What is held: of streams and memory of the simulated device, of copy engines, of files."""
     gc.collect()
@@ -225,6 +233,7 @@ def ledger(directory: str | None = None) -> dict[str, Any]:
         for s in disk_store._stores if not s._is_closed and not s._settle()
     ]  # fmt: skip
     if os.path.isdir("/proc/self/fd"):
+        eventually(are_of_stores)
         found["descriptors"] = descriptors()
     if directory is not None:
         found["files"] = sorted(os.listdir(directory))
