@@ -10,7 +10,7 @@ from ..backends import backend_of, get
 from ..dtypes import is_floating
 from .dims import keeps_order
 from .flops import each_flops
-from .precision import is_complex
+from .precision import is_complex, narrow, wide
 from .promotion import SCALARS
 from .table import ELEMENTWISE, LINEAR, in_order, row
 
@@ -100,11 +100,22 @@ row("pow", "self exponent", _pow, ELEMENTWISE, passes=1,
 row("floor_divide", "self other", "floor_divide", ELEMENTWISE,
     self=_flat, other=_flat, refuses="b",
     doc="the quotient, rounded down")  # fmt: skip
+
+
+def _div_trunc(xp: Any, self: Any, other: Any) -> Any:
+    """Tensors of half precision have a quotient that is rounded before it is cut."""
+    if hasattr(other, "dtype"):
+        return xp.trunc(xp.true_divide(self, other))
+    return narrow(xp.trunc(wide(xp, self) / other), self)
+
+
+row("div_trunc", "self other", _div_trunc, ELEMENTWISE, promote="float", widens=False, passes=1,
+    self=_flat, other=_flat, public=False, refuses="c", node="DivBackward1")  # fmt: skip
 row("remainder", "self other", "remainder", ELEMENTWISE,
-    self=lambda g: g, other=lambda m, g, self, other: -g * m.floor(self / other),
+    self=lambda g: g, other=lambda m, g, self, other: -g * m.floor_divide(self, other),
     refuses="b", doc="input - other * floor(input / other), with the sign of `other`")  # fmt: skip
 row("fmod", "self other", "fmod", ELEMENTWISE,
-    self=lambda g: g, other=lambda m, g, self, other: -g * m.trunc(self / other),
+    self=lambda g: g, other=lambda m, g, self, other: -g * m.div_trunc(self, other),
     refuses="b", doc="the remainder of the division, with the sign of `input`")  # fmt: skip
 
 # Exponentials and logarithms ----------------------------------------------------------------------

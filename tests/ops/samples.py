@@ -104,6 +104,10 @@ sample("pow", positive((3, 4)), 0.5)
 sample("pow", (3, 4), 0)
 sample("pow", 2.0, (3, 4))
 sample("floor_divide", away((3, 4)), positive((4,)))
+sample(
+    "div_trunc", away((3, 4)), positive((4,)), reference=lambda np, x, y: np.trunc(x / y),
+    torch=lambda torch, x, y: torch.div(x, y, rounding_mode="trunc"), integer=False,
+)  # fmt: skip
 sample("remainder", away((3, 4)), positive((4,)))
 sample("fmod", away((3, 4)), positive((4,)))
 
@@ -204,9 +208,9 @@ sample(
 
 NO_HALF |= dict.fromkeys(("complex", "polar"), "NumPy has no complex number of halves")
 REAL_ONLY |= {
-    "floor_divide", "remainder", "fmod", "atan2", "relu", "erf", "sign", "floor", "ceil", "round",
-    "trunc", "maximum", "minimum", "clamp", "lt", "le", "gt", "ge", "bitwise_and", "bitwise_or",
-    "bitwise_xor", "bitwise_not", "to_dtype", "complex", "polar",
+    "floor_divide", "div_trunc", "remainder", "fmod", "atan2", "relu", "erf", "sign", "floor",
+    "ceil", "round", "trunc", "maximum", "minimum", "clamp", "lt", "le", "gt", "ge", "bitwise_and",
+    "bitwise_or", "bitwise_xor", "bitwise_not", "to_dtype", "complex", "polar",
 }  # fmt: skip
 NO_TORCH |= dict.fromkeys(
     ("part", "zero_part", "embed_part", "copy_slices", "to_device"),

@@ -47,6 +47,25 @@ def test_where_numbers_end(name: str, device: str) -> None:
             np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-300)
 
 
+@pytest.mark.parametrize("name", ["remainder", "fmod"])
+def test_remainders_where_numbers_end(name: str, device: str) -> None:
+    kind = [x for x in REAL if x != 1e-310]  # of denormals PyTorch's are nan, but not 0-d ones
+    values = [np.repeat(kind, len(kind)), np.tile(kind, len(kind))]
+    for got, want in zip(*[found(lib, name, values) for lib in (cugrad, torch)], strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_quotients_of_numbers_and_tensors_are_cut_alike(dtype: str, device: str) -> None:
+    drawn = np.random.default_rng(0).normal(size=(2, 5000))
+    for got, want in zip(*[
+        [lib.div(x, y, rounding_mode="trunc").tolist() for y in (y, 0.3)]
+        for lib in (cugrad, torch)
+        for x, y in [[lib.tensor(v, dtype=getattr(lib, dtype)) for v in drawn * 50]]
+    ]):  # fmt: skip
+        assert got == want
+
+
 def signs(lib: Any, name: str, dtype: str) -> list[bool]:
     """The signs of what a function makes of numbers, of zeros too, and that they are numbers."""
     function = getattr(lib, name, None) or getattr(lib.nn.functional, name)
@@ -229,6 +248,9 @@ FLAT = {
     "where": lambda lib, x: lib.where(x > 0, x, 0.0),
     "masked_fill": lambda lib, x: x.masked_fill(x > 0, 0),
     "pow(0)": lambda lib, x: x**0,
+    "div(trunc)": lambda lib, x: lib.div(x, 0.0, rounding_mode="trunc"),
+    "div(floor)": lambda lib, x: lib.div(x, 0.0, rounding_mode="floor"),
+    "1 / x (trunc)": lambda lib, x: lib.div(lib.ones_like(x), x - x, rounding_mode="trunc"),
 } | {name: lambda lib, x, name=name: getattr(lib, name)(x) for name in (
     "sign", "floor", "ceil", "round", "trunc")}  # fmt: skip
 

@@ -130,7 +130,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     if _has_integers_alone(input, other):  # exactly, where floating point would round
         whole = recorded.sub(input, FUNCTIONS["fmod"](input, other))
         return FUNCTIONS["floor_divide"](whole, other)
-    return FUNCTIONS["trunc"](_PLAIN["div"](input, other))
+    return recorded.div_trunc(input, other)
 
 
 def _has_integers_alone(*operands: Any) -> bool:
