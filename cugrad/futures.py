@@ -53,7 +53,7 @@ class Future(Generic[T]):
         self._set.wait()
         if self._error is not None:
             raise self._error
-        return self._value  # type: ignore[no-any-return]
+        return self._value
 
     def wait(self) -> T:
         """The value; waits for it, and raises what went wrong on the way."""
@@ -66,7 +66,7 @@ class Future(Generic[T]):
                     self._is_asked = False
                 self._is_over = True
         self._call_back()
-        return self._value  # type: ignore[no-any-return]
+        return self._value
 
     value = wait
 

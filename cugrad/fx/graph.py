@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CodeGen", "Graph", "PythonCode"]
 _Namespace, _get_qualified_name, _type_repr = Namespace, qualified_name, type_name
-_PyTreeCodeGen, _PyTreeInfo = _PyTreeCodeGen, _PyTreeInfo  # PyTorch has them here
+_PyTreeCodeGen, _PyTreeInfo = _PyTreeCodeGen, _PyTreeInfo  # type: ignore[misc]  # PyTorch's place
 
 
 class _InsertPoint:

@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from itertools import accumulate
-from pickle import whichmodule
+from pickle import whichmodule  # type: ignore[attr-defined]
 from typing import Any
 
 from ..nn import Module, Parameter

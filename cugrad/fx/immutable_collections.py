@@ -8,7 +8,9 @@ from ..utils._pytree import register_pytree_node
 
 __all__ = ["immutable_dict", "immutable_list"]
 
-T, K, V = TypeVar("T"), TypeVar("K"), TypeVar("V")
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
@@ -28,8 +30,8 @@ class immutable_list(list[T]):
     TypeError: 'immutable_list' object does not support mutation. ...
     """
 
-    __delitem__ = __iadd__ = __imul__ = __setitem__ = _refuse  # type: ignore[assignment]
-    append = clear = extend = insert = pop = remove = reverse = sort = _refuse  # type: ignore[assignment]
+    __delitem__ = __iadd__ = __imul__ = __setitem__ = _refuse
+    append = clear = extend = insert = pop = remove = reverse = sort = _refuse
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(tuple(self))
@@ -46,8 +48,8 @@ class immutable_dict(dict[K, V]):
     TypeError: 'immutable_dict' object does not support mutation. ...
     """
 
-    __delitem__ = __ior__ = __setitem__ = _refuse  # type: ignore[assignment]
-    clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
+    __delitem__ = __ior__ = __setitem__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))

@@ -263,7 +263,8 @@ class Node:
         if self.op == "call_module":
             if self.graph.owning_module is None:
                 raise AssertionError("self.graph.owning_module not set for purity check")
-            return getattr(self.graph.owning_module.get_submodule(self.target), "_is_impure", False)
+            module = self.graph.owning_module.get_submodule(str(self.target))
+            return getattr(module, "_is_impure", False)
         if self.op == "call_function":
             return self.target in _side_effectful_functions
         return False

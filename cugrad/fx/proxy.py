@@ -139,8 +139,8 @@ class TracerBase:
         if isinstance(a, (slice, range)):
             return type(a)(*(self.create_arg(x) for x in (a.start, a.stop, a.step)))
         if is_dataclass(a) and not isinstance(a, type):
-            parts = {f.name: self.create_arg(getattr(a, f.name)) for f in fields(a)}
-            return self.create_node("call_function", type(a), (), parts)
+            named = {f.name: self.create_arg(getattr(a, f.name)) for f in fields(a)}
+            return self.create_node("call_function", type(a), (), named)
         if isinstance(a, (*base_types, enum.Enum)) or a is None or a is ...:
             return a
         raise NotImplementedError(f"argument of type: {type(a)}")

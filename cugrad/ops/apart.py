@@ -58,7 +58,7 @@ def summed_by_rows(
     return total
 
 
-def _flat(dims: int, arrays: tuple[Array | None, ...]) -> list[Any] | None:
+def _flat(dims: int, arrays: tuple[Any, ...]) -> list[Any] | None:
     """Arrays with one dim of rows in front; None where they would have to be copied."""
     lead = arrays[0].shape[: arrays[0].ndim - dims]
     if len(lead) == 1:

@@ -94,7 +94,7 @@ def check_numbers(op: Any, operands: list[Any], params: dict[str, Any]) -> None:
     which the operands meet. Beyond half precision's range it is infinite, as in PyTorch's `where`.
     """
     for name in op.fits:
-        value = operands[op.inputs.index(name)] if name in op.inputs else params.get(name)
+        value: Any = operands[op.inputs.index(name)] if name in op.inputs else params.get(name)
         if type(value) in SCALARS and (type(value) is complex or not -127 <= value <= 127):
             target = result_dtype([operands[i] for i in op.promoted])
             if op.promote == "float" and target.category <= INTEGER:

@@ -228,11 +228,11 @@ def exponential(
     source: Source | None, shape: Shape, dtype: Dtype, device: Device, rate: float = 1.0
 ) -> Array:
     """Exponential with mean 1 / rate, and never 0, so that it has a logarithm in a half, too."""
-    wide = np.dtype(np.float64 if dtype == np.float64 else np.float32)
+    wide: Any = np.dtype(np.float64 if dtype == np.float64 else np.float32)
     with backends.get(device.type).use_device(device.index):
         x = uniform(source, shape, wide, device)
         xp = backends.backend_of(x).xp  # batched, inside vmap
-        drawn = xp.maximum(-xp.log1p(-x), np.finfo(wide).eps / 2) * (1.0 / rate)
+        drawn = xp.maximum(-xp.log1p(-x), float(np.finfo(wide).eps) / 2) * (1.0 / rate)
         return drawn.astype(dtype, copy=False)
 
 

@@ -240,7 +240,7 @@ class _Trusting:
     """What an unpickler does with storages, and with PyTorch's names."""
 
     def __init__(self, file: Any, storage: Any, **options: Any) -> None:
-        super().__init__(file, **options)
+        super().__init__(file, **options)  # type: ignore[call-arg]
         self._storage = storage
 
     def persistent_load(self, name: Any) -> Any:
@@ -251,7 +251,7 @@ class _Trusting:
         if full in CALLS:
             return CALLS[full][0]
         if module.partition(".")[0] != "torch":
-            return super().find_class(module, name)
+            return super().find_class(module, name)  # type: ignore[misc]
         if full in VALUES:
             return VALUES[full]
         raise pickle.UnpicklingError(

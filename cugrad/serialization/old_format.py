@@ -37,7 +37,7 @@ def save_old(file: IO[bytes], data: bytes, storages: StorageCollector) -> None:
     file.write(pickle.dumps([str(number) for number in range(len(storages.found))], 2))
     for number, flat in enumerate(storages.found):
         file.write(int(flat.size).to_bytes(8, "little"))
-        file.write(storages.bytes_of(number))
+        file.write(memoryview(storages.bytes_of(number)))  # type: ignore[arg-type]
 
 
 class _Reader:

@@ -200,20 +200,20 @@ class SparseTensor(Described):
 
     def mul_(self, other: Any) -> SparseTensor:
         """Multiplies by a number, or a tensor of one, in place."""
-        return self._scaled(Tensor.mul_, "mul", other)
+        return self._scaled("mul_", other)
 
     def div_(self, other: Any) -> SparseTensor:
         """Divides by a number, or a tensor of one, in place."""
-        return self._scaled(Tensor.div_, "div", other)
+        return self._scaled("div_", other)
 
     __imul__, __itruediv__ = mul_, div_
 
-    def _scaled(self, scale: Callable[..., Any], name: str, other: Any) -> SparseTensor:
+    def _scaled(self, name: str, other: Any) -> SparseTensor:
         if isinstance(other, Tensor) and other.dim():
             raise NotImplementedError(
-                f"{name}_: a sparse tensor is scaled in place by a number alone; use {name}()"
+                f"{name}: a sparse tensor is scaled in place by a number alone; use {name[:-1]}()"
             )
-        scale(self._elements, other)
+        getattr(self._elements, name)(other)
         return self
 
     def detach_(self) -> SparseTensor:

@@ -19,6 +19,8 @@ def once_a_place(x: Any, values: Tensor) -> Any:
 
     Of what depends on the sum at a place alone, as all ops do.
     """
+    keys: Any
+    inverse: Any
     keys, inverse = (None, None) if x._coalesced else x._distinct_keys()
     if keys is None or keys.shape == inverse.shape:
         return x._with(values)

@@ -86,7 +86,8 @@ def picked(row: Callable[..., Any], tensors: tuple[Tensor, ...], indices: Index,
     check_picks(tensors[0]._array.shape, indices)
     if state.grad_enabled and any(t._requires_grad for t in tensors):
         with at_home(indices):
-            indices = tuple([raw.clone(i, "C") if hasattr(i, "dtype") else i for i in indices])
+            copied: Any = raw.clone  # type: ignore[attr-defined]
+            indices = tuple([copied(i, "C") if hasattr(i, "dtype") else i for i in indices])
     try:
         return row(*tensors, indices, *rest)
     except IndexError as error:

@@ -83,7 +83,8 @@ def depthwise(xp: Any, input: Array, weight: Array, padding: Sizes, dilation: Si
     elements = prod(layout.padded)
     factors = weight.reshape(len(weight), -1).T.astype(_wide(input))
     result = xp.empty((*input.shape[:2], *layout.outputs), input.dtype)
-    kernels, those = None, slice(0, 0)
+    kernels: Any = None
+    those = slice(0, 0)
     for images, channels in layout.pieces(xp, input):
         runs = layout.runs_of(xp, input[images, channels])
         sums, total = xp.empty_like(runs), None

@@ -161,7 +161,8 @@ def _can_be_one(nodes: set[Node]) -> bool:
 
 def _apart(matches: list[InternalMatch]) -> list[InternalMatch]:
     """The matches that share no node with one before them."""
-    kept, taken = [], set()
+    kept = list[InternalMatch]()
+    taken = set[Any]()
     for match in matches:
         nodes = _inner(match.nodes_map)
         if not nodes & taken:
