@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..autograd.autocast import autocasts
+from ..autograd.recording.operands import number
 from ..autograd.recording.record import recorded
 from ..dtypes import bool_
 from ..functions.calls.arguments import array_of, of_reals
@@ -45,6 +46,7 @@ def cdist(
             [5.]])
     """
     a, b = array_of(x1, "cdist", "x1"), array_of(x2, "cdist", "x2", 2)
+    p = number(p, "cdist", "p")
     for name, x in (("X1", a), ("X2", b)):
         if x.ndim < 2:
             raise RuntimeError(f"cdist only supports at least 2D tensors, {name} got: {x.ndim}D")

@@ -11,7 +11,7 @@ from ..dtypes import is_floating
 from .dims import keeps_order
 from .flops import each_flops
 from .precision import is_complex, narrow, wide
-from .promotion import SCALARS
+from .promotion import SCALARS, as_of
 from .table import ELEMENTWISE, LINEAR, in_order, row
 
 # Arithmetic ---------------------------------------------------------------------------------------
@@ -266,9 +266,12 @@ def _clamp_gradient(m: Any, g: Any, self: Any, min: Any, max: Any) -> Any:
     return m.where(self >= min if min is not None else self <= max, g, 0)
 
 
-row("clamp", "self",
-    lambda xp, self, min=None, max=None: xp.clip(self, min, max).astype(self.dtype, copy=False),
-    ELEMENTWISE, widens=False, passes=1,  # the cast: NumPy makes float32 of bfloat16 and a float
+def _clamp(xp: Any, self: Any, min: Any = None, max: Any = None) -> Any:
+    return narrow(xp.clip(self, as_of(self, min), as_of(self, max)), self)
+
+
+row("clamp", "self", _clamp, ELEMENTWISE, widens=False,
+    passes=1,  # the cast: NumPy makes float32 of bfloat16 and a float
     node="ClampBackward1", self=_clamp_gradient, fits="min max", public=False)  # fmt: skip
 
 # Comparison and logic -----------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any
 from ..backends.wanted import wanted
 from .dims import keeps_order
 from .precision import of_dtype_of
+from .promotion import as_of
 from .table import ELEMENTWISE, LINEAR, NONE, row
 
 Shape = tuple[int, ...]
@@ -239,7 +240,9 @@ row(
 
 def _index_add(xp: Any, self: Any, index: Any, source: Any, dim: int, alpha: Any = 1) -> Any:
     out = self.copy()
-    xp.index_add(out, _across(dim, index), source if alpha == 1 else source * alpha)
+    alpha = bool(alpha) if source.dtype.kind == "b" else as_of(source, alpha)
+    scaled = source if alpha == 1 else source * alpha
+    xp.index_add(out, _across(dim, index), scaled)
     return out
 
 

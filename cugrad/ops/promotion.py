@@ -117,6 +117,15 @@ def fit_scalar(value: Any, target: dtype) -> Any:
     return value
 
 
+def as_of(array: Any, value: Any) -> Any:
+    """A number as one of the dtype of an array of whole numbers: cut, and -1 is the largest where
+    there are no negative ones. Others, and None, stay as they are.
+    """
+    if value is None or array.dtype.kind not in "iu":
+        return value
+    return fit_scalar(int(value), dtypes.of(array.dtype))
+
+
 def refuse(op: Any, arrays: list[Any]) -> None:
     """NotImplementedError for dtypes in which PyTorch does not have this op, though NumPy does."""
     for x in arrays:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .precision import narrow, wide
+from .promotion import as_of
 from .table import ELEMENTWISE, FLOAT, SAME, WEIGHED, row
 
 Array = Any
@@ -142,16 +143,32 @@ row("lerp", "self end weight", _lerp, ELEMENTWISE, promote=WEIGHED,
     self=lambda g, weight: g * (1 - weight), end=lambda g, weight: g * weight,
     weight=lambda g, self, end: g * (end - self), refuses="biu", fits="weight",
     doc="input + weight * (end - input)")  # fmt: skip
-row("addcmul", "self tensor1 tensor2",
-    lambda xp, self, tensor1, tensor2, value=1: narrow(
-        self + (tensor1 * tensor2 if value == 1 else tensor1 * tensor2 * value), self),
-    ELEMENTWISE,
+
+
+def _addcmul(xp: Any, self: Array, tensor1: Array, tensor2: Array, value: Any = 1) -> Array:
+    value = as_of(self, value)
+    product = tensor1 * tensor2
+    return narrow(self + (product if value == 1 else product * value), self)
+
+
+row("addcmul", "self tensor1 tensor2", _addcmul, ELEMENTWISE, refuses="b",
     self=lambda g: g, tensor1=lambda g, tensor2, value: g * (tensor2 * value),
     tensor2=lambda g, tensor1, value: g * (tensor1 * value),
     fits="value", number_first="value", doc="input + value * tensor1 * tensor2")  # fmt: skip
+
+
+def _demand_fractions(self: Any, tensor1: Any, tensor2: Any) -> None:
+    if all(getattr(x, "dtype", np.dtype(float)).kind in "biu" for x in (tensor1, tensor2)):
+        raise RuntimeError(
+            "Integer division with addcdiv is no longer supported, and in a future release addcdiv "
+            "will perform a true division of tensor1 and tensor2; want one of them in floating "
+            "point, such as tensor1.to(torch.float), or add div(rounding_mode='trunc')"
+        )
+
+
 row("addcdiv", "self tensor1 tensor2",
     lambda xp, self, tensor1, tensor2, value=1: narrow(self + tensor1 / tensor2 * value, self),
-    ELEMENTWISE, promote=FLOAT,
+    ELEMENTWISE, promote=FLOAT, demands=_demand_fractions,
     self=lambda g: g, tensor1=lambda g, tensor2, value: g / tensor2 * value,
     tensor2=lambda g, tensor1, tensor2, value: -g * (tensor1 / tensor2) / tensor2 * value,
     fits="value", number_first="value", doc="input + value * tensor1 / tensor2")  # fmt: skip

@@ -56,7 +56,7 @@ class Op:
         "formulas", "jvp_formula", "view", "outputs", "differentiable", "promote", "promoted",
         "holomorphic", "node_name", "_gradients", "doc", "many", "_counted", "inplace", "held",
         "inherits", "cost", "flops", "refuses", "fits", "public", "also", "out", "in_place",
-        "widens", "passes", "dense", "lies", "number_first", "kernels",
+        "widens", "passes", "dense", "lies", "number_first", "kernels", "demands", "numbers",
     )  # fmt: skip
 
     def __init__(
@@ -80,6 +80,7 @@ class Op:
         flops: Callable[[list[Any], list[int]], int] | None = None,
         refuses: str = "",
         fits: str = "",
+        demands: Callable[..., None] | None = None,
         public: bool | None = None,
         also: str = "",
         out: bool = True,
@@ -107,6 +108,7 @@ class Op:
         self.cost, self.flops = cost, flops  # operations, from the inputs' shapes and the result's
         self.refuses = refuses  # kinds of dtype, as NumPy's letters, once operands have met
         self.fits = tuple(fits.split())  # inputs and parameters: see promotion.check_numbers
+        self.demands = demands  # of operands as they come: raises, before they meet
         derived = name.startswith("special_") or name.endswith("_backward")
         self.public = kind == ELEMENTWISE and not derived if public is None else public
         self.also = tuple(also.split())  # public functions that run it, beside one of its name
@@ -126,6 +128,7 @@ class Op:
         elif dense:
             self.forward = _densely(self.forward, dense == CHANNELS_LAST)
         self.params = self._read_params(forward)
+        self.numbers = frozenset(self._wanted_numbers(kind))
         self.defaults = {n: d for n, d in self.params.items() if d is not REQUIRED}
         for wrong in set(formulas) - set(self.inputs):
             raise FormulaError(f"row {name}: a formula for {wrong!r}, want one of {self.inputs}")
@@ -173,6 +176,11 @@ class Op:
         defaults = dict(zip(reversed(names), reversed(forward.__defaults__ or ()), strict=False))
         defaults.update(forward.__kwdefaults__ or {})
         return {n: defaults.get(n, REQUIRED) for n in names[count + 1 :]}
+
+    def _wanted_numbers(self, kind: str) -> list[str]:
+        """The parameters that are numbers, if anything: with one as default, or that fit."""
+        may_be = (float, type(None)) if kind == ELEMENTWISE else (float,)
+        return [n for n, d in self.params.items() if n in self.fits or type(d) in may_be]
 
     def where(self, name: str, allowed: tuple[str, ...] = ()) -> str:
         """The expression that fetches a formula's parameter `name` from a node's belongings."""

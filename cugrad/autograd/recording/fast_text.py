@@ -125,6 +125,10 @@ FITS = """\
 if {given}not -127 <= {x} <= 127 and (_dtype.kind in "biu" or not -{LEAST} <= {x} <= {LEAST}):
     raise TypeError  # the general way looks closer
 """
+NUMBER = """\
+if {x}.__class__ not in NUMBERS:
+    raise TypeError  # NumPy's numbers have a dtype, and a tensor is none
+"""
 LEAST = 65504  # the largest number of the floating-point dtype whose largest is least
 
 # Running it: by a function of arrays, or by what a backend has kept for operands of this form, with
@@ -349,6 +353,8 @@ def reading(op: Op, first: int, half: bool, kept: Any, casts: bool = False) -> s
             read = filled(READ_OR_NUMBER, **names, read=read, number=number, fits=fits)
         parts.append(read)
     for x in op.params:
+        if x in op.numbers:
+            parts.append(filled(NUMBER, x=x))
         if x in op.fits:
             parts.append(filled(FITS, x=x, LEAST=LEAST, given=f"{x} is not None and "))
     return "\n".join(parts)

@@ -20,7 +20,7 @@ from ..mode import state
 from .fast import compile_change
 from .node import edge_of
 from .op_node import NO_PARAMS, new_node, plan_of
-from .operands import explain, read_inputs, run_forward
+from .operands import explain, plain, read_inputs, run_forward
 from .record import lifted, observed
 from .views import at_edge, changed, check_inplace, rebase
 
@@ -55,6 +55,8 @@ on_register(_add_changes)
 
 def apply_inplace(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> Tensor:
     """Runs an op and puts its output in the place of its first input, which is returned."""
+    if params:
+        params = plain(op, params)
     changes = _changes.get(type(args[0]._array)) if _changes else None
     if changes is not None:
         change = changes[op]

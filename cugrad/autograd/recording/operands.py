@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,9 @@ from ..mode import state
 
 PYTHON_NUMBERS = (float, int)  # they are on every device
 
-__all__ = ["explain", "first_array", "not_a_tensor", "read_inputs", "run_forward"]
+__all__ = [
+    "explain", "first_array", "not_a_tensor", "number", "plain", "read_inputs", "run_forward",
+]  # fmt: skip
 
 
 def read_inputs(op: Op, inputs: Any) -> tuple[list[Any], int]:
@@ -38,6 +41,30 @@ def read_inputs(op: Op, inputs: Any) -> tuple[list[Any], int]:
         else:
             raise not_a_tensor(op, i, value)
     return arrays, mask
+
+
+def plain(op: Op, params: dict[str, Any]) -> dict[str, Any]:
+    """Parameters with Python's numbers in the places of NumPy's, and of tensors that have no dims
+    and no gradient; TypeError for other tensors, and for what is no number where one is wanted.
+    """
+    for name, value in params.items():
+        if type(value) in SCALARS or value is None:
+            continue
+        lacks_dtype = name in op.numbers and not hasattr(value, "dtype")  # arrays are many numbers
+        if lacks_dtype or isinstance(value, (Tensor, np.generic)):
+            params = {**params, name: number(value, op.name, name)}
+    return params
+
+
+def number(value: Any, function: str, argument: str) -> Any:
+    """A number as Python has them, of one that may be NumPy's or a tensor, as in `plain`."""
+    if type(value) in SCALARS:
+        return value
+    has_no_more = isinstance(value, Tensor) and not (value._requires_grad or value._array.ndim)
+    if not has_no_more and not isinstance(value, (np.generic, Number)):
+        kind = type(value).__name__
+        raise TypeError(f"{function}(): argument '{argument}' must be Number, not {kind}")
+    return value.item() if hasattr(value, "item") else value
 
 
 def not_a_tensor(op: Op, index: int, value: Any) -> TypeError:
@@ -76,6 +103,8 @@ def run_forward(
                 arrays = share_device(op, arrays)
                 break
     compute = None
+    if op.demands is not None:
+        op.demands(*arrays)
     if op.fits:
         check_numbers(op, arrays, params)
     if op.promote is not None:
@@ -124,14 +153,16 @@ def explain(op: Op, arrays: list[Any], error: ValueError) -> Exception:
     """A ValueError of the array library, with PyTorch's text if that is known."""
     if op.kind == ELEMENTWISE or op.promote is not None:
         shapes = [x.shape for x in arrays if hasattr(x, "shape")]
-        if len(shapes) == 2:
-            a, b = shapes
+        a: tuple[int, ...] = ()
+        for b in shapes if len(shapes) > 1 else ():
             for back in range(1, min(len(a), len(b)) + 1):
                 if a[-back] != b[-back] and 1 not in (a[-back], b[-back]):
+                    said = " and ".join(str(tuple(s)) for s in shapes)
                     return RuntimeError(
                         f"The size of tensor a ({a[-back]}) must match the size of tensor b "
                         f"({b[-back]}) at non-singleton dimension {max(len(a), len(b)) - back} "
-                        f"({op.name}: got shapes {tuple(a)} and {tuple(b)})"
+                        f"({op.name}: got shapes {said})"
                     )
+            a = np.broadcast_shapes(a, b)
     shapes_text = ", ".join(str(tuple(x.shape)) for x in arrays if hasattr(x, "shape"))
     return RuntimeError(f"{op.name}: {error} (got shapes {shapes_text})")

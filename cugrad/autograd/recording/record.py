@@ -16,7 +16,7 @@ from ..forward.dual import apply_dual
 from ..mode import INFERRING, PLAIN, RECORDING, UNUSUAL, anomaly, state
 from .node import Output, announced_seq, take_seq
 from .op_node import NO_PARAMS, new_node
-from .operands import first_array, read_inputs, run_forward
+from .operands import first_array, plain, read_inputs, run_forward
 from .recorded import recorded
 from .views import MULTIPLE, NORMAL, attach
 
@@ -25,6 +25,8 @@ __all__ = ["apply", "execute", "observed", "recorded"]
 
 def apply(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> Any:
     """Runs an op on Tensors (and Python scalars): its output, or a tuple of them."""
+    if params:
+        params = plain(op, params)
     if several.devices and are_away(args):
         with at_home(args):
             return apply(op, args, params)

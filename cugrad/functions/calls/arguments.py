@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 
+import numpy as np
+
 from ... import dtypes
 from ...autograd.forward.dual import highest
 from ...autograd.mode import state
@@ -17,8 +19,8 @@ from ...ops.refused import NO_NODE
 from ...tensor import UNCOUNTED, Tensor
 
 __all__ = [
-    "array_of", "as_own", "cast", "fresh", "is_contiguous_format", "lifted", "of_reals",
-    "refuse_complex", "refuse_more_dims", "refused", "varargs",
+    "array_of", "as_own", "cast", "check_known", "fresh", "is_contiguous_format", "lifted",
+    "of_reals", "refuse_complex", "refuse_more_dims", "refused", "varargs",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -35,6 +37,14 @@ def array_of(value: Any, function: str, argument: str = "input", position: int =
             f"{function}(): argument '{argument}' (position {position}) must be Tensor, "
             f"not {type(value).__name__}"
         ) from None
+
+
+def check_known(value: Tensor, d: dtypes.dtype) -> None:
+    """RuntimeError for a tensor of one number out of the range of a dtype, where the number is on
+    a host; elsewhere looking at it would wait.
+    """
+    if type(value._array) is np.ndarray:
+        dtypes.check_fits(value.item(), d)
 
 
 def cast(input: Tensor, dtype: Any) -> Tensor:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ... import dtypes
 from ... import tensor as _tensor
+from ...autograd.recording.operands import number
 from ...autograd.recording.record import recorded
 from ...backends import backend_of, get
 from ...backends.batched.arrays import per_example
@@ -308,10 +309,7 @@ def full(
     >>> torch.full((2,), 7)
     tensor([7, 7])
     """
-    if isinstance(fill_value, Tensor):
-        if fill_value._array.ndim:
-            raise TypeError("full(): argument 'fill_value' must be Number, not Tensor")
-        fill_value = fill_value.item()
+    fill_value = number(fill_value, "full", "fill_value")
     kind = host_array(fill_value).dtype if dtype is None else dtypes.as_dtype(dtype).numpy
     backend, place = _place(device)
     with backend.use_device(place.index):
@@ -322,8 +320,6 @@ def full(
 
 def _filling(value: Any, kind: dtypes.dtype) -> Any:
     """A number for an array of `kind`; RuntimeError when it is out of range."""
-    if isinstance(value, np.generic):
-        value = value.item()
     dtypes.check_fits(value, kind)
     return fit_scalar(value.real if kind.category < dtypes.COMPLEX else value, kind)
 
@@ -384,10 +380,7 @@ def full_like(
     requires_grad: bool = False,
 ) -> Tensor:
     """One value in the shape, dtype, device and layout of `input`."""
-    if isinstance(fill_value, Tensor):
-        if fill_value._array.ndim:
-            raise TypeError("full_like(): argument 'fill_value' must be Number, not Tensor")
-        fill_value = fill_value.item()
+    fill_value = number(fill_value, "full_like", "fill_value")
     value = _filling(fill_value, input.dtype if dtype is None else dtypes.as_dtype(dtype))
     return _like("full_like", input, dtype, device, requires_grad, value)
 

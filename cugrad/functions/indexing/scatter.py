@@ -13,7 +13,7 @@ from ...dtypes import bool_, check_fits, is_differentiable
 from ...ops import dims as D
 from ...ops.table import TABLE
 from ...tensor import Tensor, make
-from ..calls.arguments import array_of, fresh, of_reals
+from ..calls.arguments import array_of, check_known, fresh, of_reals
 from .bounds import check_index, check_integers, is_looked_at
 from .subscripts import FULL, parse, picked
 
@@ -250,12 +250,6 @@ def index_add(
     """
     outside = RuntimeError if input.dim() > 1 else IndexError  # as PyTorch has it
     tall, dim, index, source = _slices("index_add", input, dim, index, source, outside)
-    kind = tall._array.dtype
-    if alpha != 1 and kind.kind in "biu":
-        check_fits(alpha, tall.dtype)
-        with at_home(tall._array):
-            factor = backend_of(tall._array).xp.full((), alpha).astype(kind)
-        source, alpha = recorded.mul(source, make(factor)), 1
     return _restored(recorded.index_add(tall, index, source, dim, alpha), input)
 
 
@@ -320,6 +314,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
                 f"{value._array.ndim} dimension(s)."
             )
         if value._array.dtype != array.dtype:
+            check_known(value, input.dtype)
             value = recorded.to_dtype(value, array.dtype)
     else:
         check_fits(value, input.dtype)

@@ -12,6 +12,7 @@ from ... import dtypes
 from ...autograd.mode import state
 from ...autograd.recording.fast import compile_function
 from ...autograd.recording.inplace import apply_inplace, check_cast
+from ...autograd.recording.operands import number
 from ...autograd.recording.record import apply, recorded
 from ...autograd.recording.views import changed, check_inplace
 from ...backends import backend_of
@@ -63,11 +64,12 @@ ONE = 1  # what `alpha=` is unless it is named: True and 1.0 are looked at
 
 def _scaled(input: Any, other: Any, alpha: Any) -> Any:
     """`other * alpha`, in the dtype in which `input` and `other` meet."""
+    alpha = number(alpha, "add", "alpha")
     arrays = [array_of(x, "add") if isinstance(x, Tensor) else x for x in (input, other)]
     meeting = result_dtype(arrays)
     if type(alpha) is bool and meeting is not dtypes.bool_:
         raise RuntimeError("Boolean alpha only supported for Boolean results.")
-    if type(alpha) in (float, complex) and not (meeting.is_floating_point or meeting.is_complex):
+    if type(alpha) in (float, complex) and meeting.category < dtypes.FLOAT:
         raise RuntimeError(
             "For integral input tensors, argument alpha must not be a floating point number."
         )
@@ -123,7 +125,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     if rounding_mode == "floor":
         return FUNCTIONS["floor_divide"](input, other)
     if rounding_mode != "trunc":
-        raise RuntimeError(
+        raise (RuntimeError if isinstance(rounding_mode, str) else TypeError)(
             "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found "
             f"'{rounding_mode}'"
         )
@@ -362,6 +364,7 @@ def _clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
         limited = clamp(recorded.clone(self), min, max)  # gradients ask for what is overwritten
         check_cast(TABLE["clamp"], limited._array.dtype, self._array.dtype)
         return apply_inplace(TABLE["copy"], (self, limited))
+    check_cast(TABLE["clamp"], result_dtype([self._array, min, max]).numpy, self._array.dtype)
     return apply_inplace(TABLE["clamp"], (self,), {"min": min, "max": max})
 
 
@@ -461,10 +464,6 @@ def _compare(name: str) -> Callable[..., Any]:
     return call
 
 
-def _identity(self: Tensor) -> Tensor:
-    return self
-
-
 OPERATORS: dict[str, Callable[..., Any]] = {
     "__add__": _PLAIN["add"], "__radd__": _PLAIN["add"], "__sub__": FUNCTIONS["sub"],
     "__rsub__": lambda self, other: FUNCTIONS["sub"](other, self),
@@ -473,7 +472,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "__floordiv__": _PLAIN["floor_divide"], "__rfloordiv__": _reflected("floor_divide"),
     "__mod__": _PLAIN["remainder"], "__rmod__": _reflected("remainder"),
     "__pow__": _PLAIN["pow"], "__rpow__": _reflected("pow"),
-    "__neg__": _PLAIN["neg"], "__pos__": _identity, "__abs__": _PLAIN["abs"],
+    "__neg__": _PLAIN["neg"], "__pos__": lambda self: self, "__abs__": _PLAIN["abs"],
     "__invert__": _PLAIN["bitwise_not"], "__and__": _PLAIN["bitwise_and"],
     "__or__": _PLAIN["bitwise_or"], "__xor__": _PLAIN["bitwise_xor"],
     "__rand__": _PLAIN["bitwise_and"], "__ror__": _PLAIN["bitwise_or"],

@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 from ...autograd.autocast import autocasts
+from ...autograd.recording.operands import number
 from ...autograd.recording.record import recorded
 from ...dtypes import as_dtype, bfloat16, check_number, float16, float32
 from ...ops.dims import broadcast_shapes
@@ -205,8 +206,9 @@ def affine(function: str, input: Tensor, product: Tensor, beta: Any, alpha: Any)
             f"{function}: The expanded size of the tensor must match: got input of shape "
             f"{tuple(array.shape)}, which does not broadcast to {tuple(shape)}"
         )
-    for number in (beta, alpha):
-        check_number(number, product.dtype)
+    beta, alpha = number(beta, function, "beta"), number(alpha, function, "alpha")
+    for factor in (beta, alpha):
+        check_number(factor, product.dtype)
     if kind in "biu":  # PyTorch reads both as numbers of the tensors' dtype
         beta, alpha = (bool(n) if kind == "b" else int(n) for n in (beta, alpha))
     if alpha != 1:

@@ -8,6 +8,7 @@ from typing import Any
 from ... import dtypes
 from ...autograd.autocast import autocasts
 from ...autograd.recording.inplace import apply_inplace
+from ...autograd.recording.operands import number
 from ...autograd.recording.record import recorded
 from ...dtypes import as_dtype
 from ...ops.dims import canonical_dim, canonical_dims, reduced_dims
@@ -386,8 +387,7 @@ def vector_norm(
     (tensor(5.), tensor(4.))
     """
     array = array_of(x, "linalg.vector_norm", "x")
-    if isinstance(ord, Tensor):
-        ord = ord.item()
+    ord = number(ord, "linalg.vector_norm", "ord")
     if dtype is not None:
         dtype = as_dtype(dtype)
         if dtypes.promote_types(x.dtype, dtype) is not dtype or dtype.category < dtypes.FLOAT:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ... import dtypes
 from ...autograd.autocast import autocasts
+from ...autograd.recording.operands import number
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...dtypes import is_floating
@@ -328,6 +329,7 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
             [0.3000, 0.4000]])
     """
     array = array_of(input, "renorm")
+    p, maxnorm = number(p, "renorm", "p"), number(maxnorm, "renorm", "maxnorm")
     if isinstance(p, complex) or p <= 0:
         raise RuntimeError(f"renorm: non-positive-norm not supported: got p={p}")
     if maxnorm < 0:

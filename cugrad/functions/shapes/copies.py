@@ -10,7 +10,7 @@ from ...backends import backend_of
 from ...dtypes import check_fits, int64
 from ...ops import dims as D
 from ...tensor import Tensor, make
-from ..calls.arguments import array_of, fresh, varargs
+from ..calls.arguments import array_of, check_known, fresh, varargs
 from ..calls.declaring import joining
 from ..indexing.bounds import is_looked_at
 from .views import ravel, reshape
@@ -170,6 +170,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
             check_fits(value.item(), input.dtype)
             value = value.real
         if value._array.dtype != input._array.dtype:
+            check_known(value, input.dtype)
             value = recorded.to_dtype(value, input._array.dtype)
         return recorded.where(mask, value, input)
     check_fits(value, input.dtype)

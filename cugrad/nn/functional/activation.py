@@ -7,6 +7,7 @@ from typing import Any
 
 from ... import dtypes
 from ...autograd.recording.inplace import apply_inplace
+from ...autograd.recording.operands import number
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...functions.calls.arguments import cast, of_reals
@@ -28,9 +29,6 @@ _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804
 
 
 def _run(row: str, input: Tensor, inplace: bool, **params: Any) -> Tensor:
-    for name, value in params.items():
-        if isinstance(value, Tensor):  # a tensor of one number counts as one, as in PyTorch
-            params[name] = value.item()
     if not inplace:
         return getattr(recorded, row)(input, **params)
     op = TABLE[row]
@@ -74,6 +72,7 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """`input` where it is positive, else `negative_slope * input`."""
+    negative_slope = number(negative_slope, "leaky_relu", "negative_slope")
     if negative_slope < 0:  # the sign of the result does not tell that of the input
         array = input._array
         chosen = backend_of(array).xp.where(array > 0, 1.0, negative_slope)
@@ -189,6 +188,7 @@ def selu_(input: Tensor) -> Tensor:
 
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """max(input, 0) + min(0, alpha * (exp(input / alpha) - 1))."""
+    alpha = number(alpha, "celu", "alpha")
     if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
     return _run("celu", input, inplace, alpha=alpha)
@@ -253,6 +253,8 @@ def hardtanh(
     input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Tensor:
     """`input` limited to [min_val, max_val]; no gradient at the bounds."""
+    min_val = number(min_val, "hardtanh", "min_val")
+    max_val = number(max_val, "hardtanh", "max_val")
     if min_val > max_val:
         raise ValueError("min_val cannot be greater than max_val")
     return _run("hardtanh", input, inplace, min_val=min_val, max_val=max_val)
@@ -283,6 +285,7 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """0 in [-lambd, lambd], and `input` nearer to zero by lambd elsewhere."""
+    lambd = number(lambd, "softshrink", "lambd")
     if lambd < 0:
         raise RuntimeError(f"lambda must be greater or equal to 0, but found to be {lambd}.")
     return _run("softshrink", input, False, lambd=lambd)

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from ...autograd.autocast import autocasts
+from ...autograd.recording.operands import number
 from ...autograd.recording.record import recorded
 from ...backends.batched.arrays import plain
 from ...dtypes import promote_types
@@ -130,6 +131,7 @@ def smooth_l1_loss(
 ) -> Tensor:  # fmt: skip
     """d² / (2 beta) where |d| < beta, else |d| - beta / 2, of d = input - target."""
     reduction = settled(reduction, size_average, reduce)
+    beta = number(beta, "smooth_l1_loss", "beta")
     if beta < 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
     first, second = _broadcast(input, _numbers(target, input))
@@ -149,10 +151,9 @@ def huber_loss(
 ) -> Tensor:
     """d² / 2 where |d| <= delta, else delta (|d| - delta / 2), of d = input - target."""
     check_reduction(reduction)
-    if isinstance(delta, (complex, str)):
-        raise TypeError(
-            f"huber_loss(): argument 'delta' (position 4) must be float, not {type(delta).__name__}"
-        )
+    delta = number(delta, "huber_loss", "delta")
+    if isinstance(delta, complex):
+        raise TypeError("huber_loss(): argument 'delta' (position 4) must be float, not complex")
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     first, second = _broadcast(input, _numbers(target, input))
@@ -372,6 +373,7 @@ def pairwise_distance(
 ) -> Tensor:
     """The p-norm over the last dim of x1 - x2 + eps."""
     dims = (max(x1.dim(), x2.dim()) - 1,) if x1.dim() or x2.dim() else ()
+    p = number(p, "pairwise_distance", "p")
     return recorded.linalg_vector_norm(x1 - x2 + eps, p, dims, keepdim)
 
 

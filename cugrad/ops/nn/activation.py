@@ -6,6 +6,7 @@ from math import inf, pi, sqrt
 from typing import Any
 
 from ..precision import narrow, wide
+from ..promotion import as_of
 from ..table import ELEMENTWISE, FLOAT, SAME, row
 
 Array = Any
@@ -115,7 +116,8 @@ def _mish_gradient(m: Any, g: Any, self: Any) -> Any:
     return g * (t + self * m.sigmoid(self) * (1 - t * t))
 
 
-row("mish", "self", _mish, ELEMENTWISE, promote=FLOAT, self=_mish_gradient, public=False)
+row("mish", "self", _mish, ELEMENTWISE, promote=FLOAT, self=_mish_gradient, public=False,
+    refuses="c")  # fmt: skip
 
 
 def _huber(xp: Any, self: Array, delta: float = 1.0) -> Array:
@@ -207,7 +209,7 @@ row("hardtanh", "self",
     self=lambda m, g, result, min_val, max_val: m.where(
         (result <= _rounded(min_val, result)) | (result >= _rounded(max_val, result)), 0, g),
     public=False,
-    refuses="c", fits="min_val max_val",
+    refuses="bc", fits="min_val max_val",
 )  # fmt: skip
 row("hardsigmoid", "self",
     lambda xp, self: narrow(xp.clip(wide(xp, self) + 3, 0, 6) / 6, self),
@@ -228,18 +230,22 @@ row("hardswish", "self", _hardswish, ELEMENTWISE, promote=FLOAT,
 row("hardshrink", "self",
     lambda xp, self, lambd=0.5: xp.where((self >= -lambd) & (self <= lambd), 0, self),
     ELEMENTWISE, widens=False,
-    self=lambda m, g, result: m.where(m.eq(result, 0), 0, g), refuses="c",
+    self=lambda m, g, result: m.where(m.eq(result, 0), 0, g), refuses="biuc",
     doc="0 where |input| <= lambd")  # fmt: skip
 row("softshrink", "self",
     lambda xp, self, lambd=0.5: narrow(self - xp.clip(self, -lambd, lambd), self),
     ELEMENTWISE, widens=False,
     self=lambda m, g, result: m.where(m.eq(result, 0), 0, g), public=False,
-    refuses="c")  # fmt: skip
-row("threshold", "self",
-    lambda xp, self, threshold, value: narrow(xp.where(self <= threshold, value, self), self),
-    ELEMENTWISE, widens=False,
+    refuses="biuc")  # fmt: skip
+
+
+def _threshold(xp: Any, self: Array, threshold: Any, value: Any) -> Array:
+    return narrow(xp.where(self <= as_of(self, threshold), as_of(self, value), self), self)
+
+
+row("threshold", "self", _threshold, ELEMENTWISE, widens=False,
     self=lambda m, g, self, threshold: m.where(self <= threshold, 0, g), public=False,
-    refuses="c", fits="threshold value")  # fmt: skip
+    refuses="bc", fits="threshold value")  # fmt: skip
 
 # Binary cross entropy -----------------------------------------------------------------------------
 
