@@ -95,7 +95,12 @@ class Placed:
         return make(HOMES[id(self)].form).is_contiguous(*args, **kwargs)
 
     def detach(self: Any) -> Tensor:
-        """The same elements in a tensor with no history, which does not hold them here."""
+        """The same elements in a tensor with no history, which does not hold them here.
+
+        That of a class which takes calls is what the class makes of the call.
+        """
+        if overrides(self._usual):
+            return self._usual.detach(self)  # type: ignore[no-any-return]
         return HOMES[id(self)].alias(self)
 
     def _change_later(self, change: Any) -> None:
