@@ -100,7 +100,7 @@ class Placed:
         That of a class which takes calls is what the class makes of the call.
         """
         if overrides(self._usual):
-            return self._usual.detach(self)  # type: ignore[no-any-return]
+            return self._usual.detach(self)
         return HOMES[id(self)].alias(self)
 
     def _change_later(self, change: Any) -> None:

@@ -230,7 +230,7 @@ def look(seen: Seen, env: dict[str, Any]) -> None:
         b for a, b in seen.aliases | {(b, a) for a, b in seen.aliases} if is_own(env.get(a))
     }
     # what an op returns that shares memory with no operand may be a view of what it made within
-    shared = {max(pair, key=lambda name: (len(name), name)) for pair in seen.aliases}
+    shared = {max(pair, key=lambda name: int(name[1:].partition("[")[0])) for pair in seen.aliases}
     for name, x in found:
         if name in shared and (x.is_floating_point() or x.is_complex()):
             seen.tensors[name]["is_view"] = x._is_view()
