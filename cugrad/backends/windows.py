@@ -4,22 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import index
+from typing import Any
 
-__all__ = ["Ints", "numbers", "output_size", "spans"]
+__all__ = ["Ints", "numbers", "output_size", "spans", "strides_of"]
 
 Ints = int | Sequence[int]
 
 
-def numbers(value: Ints, n: int) -> tuple[int, ...]:
+def numbers(value: Any, n: int) -> tuple[int, ...]:
     """One number per spatial axis: an int, or a sequence of one, stands for all axes.
+
+    NumPy's number is one, and a tensor without dims.
 
     >>> numbers(3, 2), numbers((3,), 2), numbers((3, 1), 2)
     ((3, 3), (3, 3), (3, 1))
     """
-    if isinstance(value, int):
-        return (value,) * n
+    if isinstance(value, int) or getattr(value, "ndim", 1) == 0:
+        return (index(value),) * n
     values = tuple([index(v) if hasattr(v, "__index__") else v for v in value])
     return values * n if len(values) == 1 else values
+
+
+def strides_of(stride: Ints | None, kernel: tuple[int, ...]) -> tuple[int, ...]:
+    """The steps from window to window: those of the kernel unless some are given."""
+    if stride is None or (isinstance(stride, Sequence) and not stride):
+        return kernel
+    return numbers(stride, len(kernel))
 
 
 def output_size(

@@ -310,10 +310,14 @@ def full(
     tensor([7, 7])
     """
     fill_value = number(fill_value, "full", "fill_value")
+    if not isinstance(size, (tuple, list)):
+        raise TypeError(
+            f"full(): argument 'size' (position 1) must be tuple of ints, not {type(size).__name__}"
+        )
     kind = host_array(fill_value).dtype if dtype is None else dtypes.as_dtype(dtype).numpy
     backend, place = _place(device)
     with backend.use_device(place.index):
-        shape = _shape((size,) if not isinstance(size, (tuple, list)) else tuple(size))
+        shape = _shape(tuple(size))
         value = _filling(fill_value, dtypes.of(kind))
         return _finish(backend.xp.full(shape, value, kind), requires_grad)
 

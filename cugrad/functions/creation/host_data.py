@@ -29,9 +29,7 @@ def host_array(data: Any, exact: bool = False) -> np.ndarray[Any, Any]:
     if isinstance(data, (np.ndarray, np.generic)):
         return array
     if array.dtype.kind in "OUSMm":
-        raise TypeError(
-            f"tensor: got {_misfit(array)}, want numbers, nested lists of numbers, or an array"
-        )
+        array = _of_objects(array, exact)
     if exact:
         return array
     if array.dtype.kind == "f" or array.size == 0:
@@ -44,14 +42,22 @@ def host_array(data: Any, exact: bool = False) -> np.ndarray[Any, Any]:
     return array
 
 
-def _misfit(array: np.ndarray[Any, Any]) -> str:
-    """What in an array of Python objects is no number: its type."""
+def _of_objects(array: np.ndarray[Any, Any], exact: bool) -> np.ndarray[Any, Any]:
+    """Numbers of which some are ints of more than 64 bits, as floating point beside others that
+    are; an error that says what in an array of Python objects is no number.
+    """
+    want = "want numbers, nested lists of numbers, or an array"
     for value in array.flat:
+        if value is None or isinstance(value, dict):
+            raise RuntimeError(
+                f"Could not infer dtype of {type(value).__name__}: tensor got one, {want}"
+            )
         if not isinstance(value, Number):
-            return "None" if value is None else f"a {type(value).__name__.removesuffix('_')}"
-    if any(isinstance(value, int) for value in array.flat):
-        return "an int that int64 does not hold"
-    return f"an array of {array.dtype}"
+            raise TypeError(f"tensor: got a {type(value).__name__.removesuffix('_')}, {want}")
+    kinds = [type(value) for value in array.flat]
+    if exact or float in kinds or complex in kinds:
+        return array.astype(np.complex128 if complex in kinds else np.float64)
+    raise ValueError("Overflow when unpacking long long: tensor got an int that int64 cannot hold")
 
 
 def check_range(array: np.ndarray[Any, Any], kind: np.dtype[Any]) -> None:
@@ -60,7 +66,8 @@ def check_range(array: np.ndarray[Any, Any], kind: np.dtype[Any]) -> None:
         raise TypeError(f"tensor: got a complex number, want a real one for {dtypes.of(kind)}")
     if kind.kind in "iu" and array.dtype.kind in "iuf" and array.size:
         most = np.iinfo(kind).max
-        if array.max() > most or array.min() < -most - (kind.kind == "i"):
+        low, high = array.min(), array.max()  # nan is neither
+        if not (-most - (kind.kind == "i") <= low and high <= most and high < most + 1):
             raise RuntimeError(
                 f"value cannot be converted to type {dtypes.of(kind).name} without overflow"
             )

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from ... import dtypes
+from ...autograd.recording.operands import number
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...backends.several import at_home
 from ...backends.wanted import known
 from ...ops import dims as D
+from ...ops.promotion import fit_scalar
 from ...tensor import Tensor
 from ..calls.arguments import array_of
 from ..shapes.copies import stack
@@ -24,13 +26,12 @@ __all__ = [
 TAKES_OUT = frozenset(__all__) - {"empty_permuted", "empty_strided", "vander"}
 
 
-def _number(value: Any) -> Any:
-    return value.item() if isinstance(value, Tensor) else value
-
-
-def _bounds(start: Any, end: Any, step: Any) -> tuple[Any, Any, Any]:
+def _bounds(function: str, start: Any, end: Any, step: Any) -> tuple[Any, Any, Any]:
     """Three numbers; RuntimeError where they lead nowhere or to no end."""
-    start, end, step = _number(start), _number(end), _number(step)
+    start, end = number(start, function, "start"), number(end, function, "end")
+    step = number(step, function, "step")
+    for x in (start, end, step):
+        dtypes.check_fits(x, dtypes.float64)
     if step == 0:
         raise RuntimeError("step must be nonzero")
     if not (math.isfinite(start) and math.isfinite(end)):
@@ -62,9 +63,9 @@ def arange(
     """
     if end is None:
         start, end = 0, start
-    start, end, step = _bounds(start, end, step)
+    start, end, step = _bounds("arange", start, end, step)
     whole = all(isinstance(x, (int, np.integer)) for x in (start, end, step))
-    kind = np.dtype(np.int64) if whole and dtype is None else _numpy_dtype(dtype)
+    kind = np.dtype(np.int64) if whole and dtype is None else _of_reals("arange", dtype)
     if kind == np.int64:
         start, end, step = int(start), int(end), int(step)
         whole = True
@@ -75,6 +76,15 @@ def arange(
         start, step, whole = int(start), int(step), True
     return _evenly(n, start, step, np.dtype("int64" if whole else "float64"), kind, device,
                    requires_grad)  # fmt: skip
+
+
+def _of_reals(function: str, dtype: Any) -> np.dtype[Any]:
+    """The dtype of the numbers, NotImplementedError where these are not real."""
+    kind = _numpy_dtype(dtype)
+    if kind.kind in "bc":
+        name = dtypes.type_name(dtypes.of(kind))
+        raise NotImplementedError(f"\"{function}_cpu\" not implemented for '{name}'")
+    return kind
 
 
 def _evenly(
@@ -103,8 +113,8 @@ def range(
     """
     if end is None:
         start, end = 0, start
-    start, end, step = _bounds(start, end, step)
-    kind = _numpy_dtype(dtype)
+    start, end, step = _bounds("range", start, end, step)
+    kind = _of_reals("range", dtype)
     n = math.floor((end - start) / step) + 1
     wide = np.dtype("int64" if kind.kind in "iu" else "float64")
     if kind.kind in "iu":
@@ -122,10 +132,10 @@ def _space(
                 f"{function} only supports 0-dimensional start and end tensors, but got a tensor "
                 f"with {x._array.ndim} dimension(s)."
             )
-    start, end = _number(start), _number(end)
+    start, end = number(start, function, "start"), number(end, function, "end")
     if steps is None:
         raise TypeError(f"{function}() wants steps, the number of values")
-    (steps,) = D.int_tuple(_number(steps), "steps")
+    (steps,) = D.int_tuple(steps, "steps")
     if steps < 0:
         raise RuntimeError(f"number of steps must be non-negative, got {steps} ({function})")
     if dtype is None and any(isinstance(x, complex) for x in (start, end)):
@@ -135,8 +145,12 @@ def _space(
         raise RuntimeError(
             f"{function}: got complex start or end, want real ones for {dtypes.of(kind)}"
         )
+    if kind.kind == "b":
+        raise NotImplementedError(f"\"{function}_cpu\" not implemented for 'Bool'")
+    for x in (start, end):
+        dtypes.check_fits(x, dtypes.of(kind))
     if kind.kind in "iu":
-        start, end = int(start), int(end)
+        start, end = (fit_scalar(int(x), dtypes.of(kind)) for x in (start, end))
     backend, place = _place(device)
     with backend.use_device(place.index):
         return backend.xp.linspace(start, end, steps), kind
@@ -173,6 +187,9 @@ def logspace(
     requires_grad: bool = False,
 ) -> Tensor:
     """`base` to the powers of `linspace(start, end, steps)`."""
+    base = number(base, "logspace", "base")
+    if isinstance(base, complex):
+        raise TypeError("logspace(): argument 'base' must be float, not complex")
     values, kind = _space("logspace", start, end, steps, dtype, device)
     with at_home(values), backend_of(values).quiet():
         return _finish((base**values).astype(kind), requires_grad)

@@ -132,6 +132,8 @@ def gradient(
 
 def _spacings(spacing: Any, dims: tuple[int, ...], dim: Any) -> list[Any]:
     """The spacing of each dim: numbers, or the coordinates of points."""
+    if isinstance(spacing, Tensor) and not spacing._array.ndim:
+        spacing = spacing.item()
     if not isinstance(spacing, (Sequence, Tensor)):
         return [1 if spacing is None else spacing] * len(dims)
     spacings = list(spacing) if not isinstance(spacing, Tensor) else [spacing]

@@ -244,7 +244,7 @@ def _max_or_min(
     function: str, kind: Any, input: Tensor, dim: Any, keepdim: bool, other: Tensor | None
 ) -> Any:
     array = array_of(input, function)
-    if isinstance(dim, Tensor):
+    if isinstance(dim, Tensor) and not keepdim:
         other = dim
     if other is not None:
         return getattr(recorded, function + "imum")(input, other)

@@ -50,10 +50,21 @@ def counted_batch_norm(
     batches: Tensor | None,
 ) -> Tensor:  # fmt: skip
     """`batch_norm`, which in training also adds 1 to `batches`, an int64 tensor of no dims."""
-    refuse_complex("batch_norm", (input, running_mean, running_var, weight, bias))
     if eps <= 0 if training else eps < 0:
         want = "positive during training" if training else "non-negative"
         raise ValueError(f"batch_norm eps must be {want}, but got {eps}")
+    return _batch_norm(
+        input, running_mean, running_var, weight, bias, training, momentum, eps, batches
+    )
+
+
+def _batch_norm(
+    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None,
+    bias: Tensor | None, training: bool, momentum: float | Tensor, eps: float,
+    batches: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """`counted_batch_norm` of any eps, which `instance_norm` takes, too."""
+    refuse_complex("batch_norm", (input, running_mean, running_var, weight, bias))
     channels = _channels(input, running_mean=running_mean, weight=weight, bias=bias)
     of_one_dtype(
         "batch_norm", input, True,
@@ -275,7 +286,7 @@ def instance_norm(
             "Expected running_mean and running_var to be defined when use_input_stats is false"
         )
     if not use_input_stats:
-        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+        return _batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     if input.dim() < 3 or prod(input.shape[2:]) == 1:
         raise ValueError(
             "Expected more than 1 spatial element when training, got input size "
@@ -288,7 +299,7 @@ def instance_norm(
         None if x is None else x.repeat(count) for x in (running_mean, running_var, weight, bias)
     ]
     mean, var = [None if x is None else cast(x, kind) for x in (mean, var)]
-    result = batch_norm(one, mean, var, scale, shift, True, momentum, eps).reshape(input.shape)
+    result = _batch_norm(one, mean, var, scale, shift, True, momentum, eps).reshape(input.shape)
     for running, moved in ((running_mean, mean), (running_var, var)):
         if running is not None and moved is not None and count:
             running.copy_(moved.reshape(count, channels).mean(0))

@@ -6,7 +6,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from ...backends.windows import Ints, numbers, output_size, spans
+from ...backends.windows import Ints, numbers, output_size, spans, strides_of
 from ...dtypes import is_half
 from ..index import assign
 from ..table import AS_INPUT, CAST, LINEAR, row
@@ -33,7 +33,7 @@ def _axes(
     """The pooled axes, and how many windows lie on each."""
     n = len(size)
     kernel, paddings = numbers(kernel_size, n), numbers(padding, n)
-    strides = kernel if stride is None or stride == () else numbers(stride, n)
+    strides = strides_of(stride, kernel)
     reach = [d * (k - 1) + 1 for k, d in zip(kernel, numbers(dilation, n))]
     if min(paddings) < 0:
         raise RuntimeError(f"pad must be non-negative, but got pad: {min(paddings)} ({name})")
@@ -109,7 +109,7 @@ def _max_pool_indices(
     """Where in its plane a window's element lies, from its number in the window; int64."""
     n = len(input_size)
     kernel, steps = numbers(kernel_size, n), [prod(input_size[i + 1 :]) for i in range(n)]
-    strides = kernel if stride is None or stride == () else numbers(stride, n)
+    strides = strides_of(stride, kernel)
     walks = list(zip(offsets.shape[-n:], strides, numbers(padding, n), steps))
     inside = _grid(
         xp, [xp.arange(k) * (d * t) for k, d, t in zip(kernel, numbers(dilation, n), steps)]
@@ -153,7 +153,7 @@ def _max_pool_gather(xp: Any, self: Array, indices: Array, n: int) -> Array:
 def _overlaps(n: int, kernel_size: Ints, stride: Ints | None, dilation: Ints) -> bool:
     """Whether two windows may share an element, so that gradients add up."""
     kernel = numbers(kernel_size, n)
-    strides = kernel if stride is None or stride == () else numbers(stride, n)
+    strides = strides_of(stride, kernel)
     return any(s < d * (k - 1) + 1 for k, s, d in zip(kernel, strides, numbers(dilation, n)))
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import cupy
 
-from ...windows import Ints, numbers, output_size
+from ...windows import Ints, numbers, output_size, strides_of
 from ..fused.launch import New
 from ..kernels.windows import KERNELS
 from .launch import BLOCK, LIMIT, blocks, dense, int32, int64, kernel, name_of, pack_of
@@ -53,7 +53,7 @@ def windows_over(
     """The windows; None where the row will say what is wrong, or where numbers are too large."""
     n = len(size)
     kernel_sizes, paddings, dilations = (numbers(x, n) for x in (kernel_size, padding, dilation))
-    strides = kernel_sizes if stride is None or stride == () else numbers(stride, n)
+    strides = strides_of(stride, kernel_sizes)
     each = kernel_sizes, strides, paddings, dilations
     if n > 3 or any(len(x) != n for x in each) or min(size) < 1 or min(paddings) < 0:
         return None

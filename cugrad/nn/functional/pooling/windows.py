@@ -8,7 +8,7 @@ from typing import Any
 
 from ....autograd.autocast import autocasts
 from ....autograd.recording.record import recorded
-from ....backends.windows import Ints, numbers
+from ....backends.windows import Ints, numbers, strides_of
 from ....dtypes import int64
 from ....functions.indexing.bounds import is_looked_at
 from ....tensor import Tensor
@@ -35,7 +35,7 @@ def _check(name: str, n: int, input: Tensor, kernel_size: Ints, stride: Ints | N
             f"size for input, but got: {list(input.shape)}"
         )
     for what, value in (("kernel_size", kernel_size), ("stride", stride)):
-        if value is None or (what == "stride" and value == ()):
+        if value is None or (what == "stride" and isinstance(value, Sequence) and not value):
             continue
         values = numbers(value, n)
         if len(values) != n:
@@ -134,7 +134,7 @@ def _max_unpool_nd(
             f"({list(input.shape)}) but got indices tensor with shape: {list(indices.shape)}"
         )
     kernel = numbers(kernel_size, n)
-    strides = kernel if stride is None or stride == () else numbers(stride, n)
+    strides = strides_of(stride, kernel)
     default = [
         (size - 1) * s - 2 * p + k
         for size, s, p, k in zip(input.shape[-n:], strides, numbers(padding, n), kernel)

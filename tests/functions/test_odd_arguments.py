@@ -1,0 +1,75 @@
+"""Arguments that are odd, and that PyTorch takes, or refuses: the same comes of them here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cugrad
+
+torch = pytest.importorskip("torch", reason="PyTorch, the oracle, is not installed")
+
+CALLS = """
+torch.arange(3, dtype=torch.bool)
+torch.arange(3, dtype=torch.complex64)
+torch.arange(1j)
+torch.arange(torch.tensor([3]))
+torch.arange(torch.tensor(3))
+torch.linspace(0, 1, 3, dtype=torch.bool)
+torch.linspace(0, 1000, 3, dtype=torch.int8)
+torch.linspace(-5, 5, 3, dtype=torch.uint8)
+torch.linspace(0, 1e6, 3, dtype=torch.half)
+torch.linspace(0, 2**40, 3, dtype=torch.int32)
+torch.linspace(0, float("nan"), 3, dtype=torch.int64)
+torch.linspace(0, 2**40, 3)
+torch.logspace(0, 1, 3, dtype=torch.bool)
+torch.logspace(0, 1000, 3, dtype=torch.int8)
+torch.logspace(0, 2, 3, torch.tensor(2.0))
+torch.logspace(0, 2, 3, 1j)
+torch.full(2, 3)
+torch.tensor(2**70)
+torch.tensor([1.5, 2**70])
+torch.tensor(2**70, dtype=torch.float32)
+torch.tensor(None)
+torch.tensor([1, None])
+torch.tensor([float("nan")], dtype=torch.int64)
+torch.tensor(float("inf"), dtype=torch.uint8)
+torch.diag(torch.ones(2, 3), 5)
+torch.diag(torch.ones(2, 3), -5)
+torch.gradient(torch.arange(5.0), spacing=torch.tensor(2.0))[0]
+torch.max(torch.arange(6).view(2, 3), torch.tensor(1), True)[1]
+F.instance_norm(torch.arange(8.0).view(1, 2, 4), eps=0)
+F.avg_pool2d(x, np.int64(2), stride=np.int64(1), padding=np.int64(1))
+F.avg_pool2d(x, torch.tensor(2), stride=torch.tensor(1), divisor_override=torch.tensor(3))
+F.avg_pool2d(x, 2, stride=[])
+F.avg_pool2d(x, 2, stride=())
+F.max_pool2d(x, kernel_size=np.int64(2), stride=torch.tensor(2), dilation=np.int64(1))
+F.max_pool2d(x, 2, stride=[])
+F.lp_pool2d(x, 2, np.int64(2), stride=np.int64(2))
+F.conv2d(x, x[..., :2, :2], stride=np.int64(2), padding=torch.tensor(1), dilation=np.int64(1))
+F.conv_transpose2d(x, x[..., :2, :2], stride=np.int64(2), output_padding=torch.tensor(1))
+F.unfold(x, np.int64(2), stride=np.int64(2))
+torch.nn.MaxPool2d(np.int64(2))(x)
+torch.nn.AvgPool2d(2, stride=np.int64(1))(x)
+"""
+
+
+def outcome(lib: Any, call: str) -> Any:
+    names = {"torch": lib, "F": lib.nn.functional, "np": np, "x": lib.arange(16.0).view(1, 1, 4, 4)}
+    try:
+        out = eval(call, names)
+    except (TypeError, ValueError, RuntimeError) as error:
+        return next(k for k in (TypeError, ValueError, RuntimeError) if isinstance(error, k))
+    return str(out.dtype), out.tolist()
+
+
+@pytest.mark.parametrize("call", CALLS.strip().splitlines())
+def test_what_comes_of_them(call: str) -> None:
+    want, got = outcome(torch, call), outcome(cugrad, call)
+    if isinstance(want, type):
+        assert got is want
+    else:
+        assert got[0] == want[0]
+        np.testing.assert_allclose(got[1], want[1], rtol=1e-6)
