@@ -189,6 +189,30 @@ def test_it_is_done_there(case: Callable[[str], Any]) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
+LIKE = {
+    **{name: getattr(torch, name) for name in (
+        "zeros_like", "ones_like", "empty_like", "rand_like", "randn_like")},
+    "full_like": lambda x, **how: torch.full_like(x, 2, **how),
+    "randint_like": lambda x, **how: torch.randint_like(x, 2, **how),
+    **{name: lambda x, name=name, **how: getattr(x, name)(2, **how) for name in (
+        "new_zeros", "new_ones", "new_empty")},
+    "new_full": lambda x, **how: x.new_full((2,), 2, **how),
+    "new_tensor": lambda x, **how: x.new_tensor([2], **how),
+}  # fmt: skip
+
+
+@on_two
+@pytest.mark.parametrize("name", LIKE)
+def test_what_is_made_like_a_tensor_lies_where_is_said(name: str) -> None:
+    for x in (torch.ones(2, 3, device="cuda:1"), torch.ones(3, 2, device="cuda:1").t()):
+        for device, index in ((None, 1), ("cuda", 0), ("cuda:0", 0), ("cuda:1", 1), ("cpu", None)):
+            made = LIKE[name](x, **({} if device is None else {"device": device}))
+            assert made.device == torch.device("cpu" if index is None else f"cuda:{index}"), device
+            assert not name.endswith("_like") or made.stride() == x.stride(), device
+        with cuda.device(1):
+            assert LIKE[name](x.to("cuda:0"), device="cuda").device.index == 1
+
+
 @pytest.mark.skipif("cuda" in usable_devices(), reason="the tests above have run")
 def test_over_the_fake_cuda() -> None:
     pytest.importorskip("cupy", reason="CuPy is not installed")

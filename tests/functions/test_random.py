@@ -229,3 +229,18 @@ print("drawn")
         env={**os.environ, "CUGRAD_DEVICE": "cpu"},
     )
     assert done.stdout.strip() == "drawn", done.stderr
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("name", ["zeros_like", "empty_like", "rand_like", "randn_like"])
+def test_what_is_like_a_tensor_lies_in_its_order(name: str, device: str) -> None:
+    theirs = pytest.importorskip("torch")
+
+    def strides(lib: Any) -> list[Any]:
+        shapes = [
+            lib.zeros(3, 4).t(), lib.zeros(2, 3, 4, 5).transpose(1, 2), lib.zeros(4, 6)[:, ::2].t(),
+            lib.zeros(2, 3, 4, 5).to(memory_format=lib.channels_last), lib.zeros(4, 1).expand(4, 5),
+        ]  # fmt: skip
+        return [getattr(lib, name)(x, device=device).stride() for x in shapes]
+
+    assert strides(torch) == strides(theirs)

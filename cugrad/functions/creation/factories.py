@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ...autograd.recording.record import recorded
 from ...backends import backend_of, get
 from ...backends.batched.arrays import per_example
 from ...backends.lending.pinned import pinned_memory
+from ...backends.several import are_away, at_home, several
 from ...backends.wanted import known
 from ...device import default_device
 from ...device import device as Device
@@ -338,16 +340,28 @@ def _old_constructor(data: tuple[Any, ...], device: Any) -> Any:
 _tensor.old_constructor = _old_constructor
 
 
+def laid_as(like: Any, new: Callable[[tuple[int, ...]], Any]) -> Any:
+    """The array that `new(shape)` makes, in the shape of another one and with its dims in the same
+    order in memory.
+    """
+    if like.flags.c_contiguous or not keeps_order(like):
+        return new(like.shape)
+    order = sorted(range(like.ndim), key=lambda d: -like.strides[d])
+    array = new(tuple([like.shape[d] for d in order]))
+    with at_home(array):
+        return array.transpose([order.index(d) for d in range(like.ndim)])
+
+
 def _like(function: str, input: Tensor, dtype: Any, device: Any, grad: bool, *value: Any) -> Tensor:
     kind = input._array.dtype if dtype is None else dtypes.as_dtype(dtype).numpy
     backend, place = _place(input.device if device is None else device)
     with backend.use_device(place.index):
-        if backend is backend_of(input._array) and keeps_order(input._array):
+        here = backend is backend_of(input._array) and not (several.devices and are_away((input,)))
+        if here and keeps_order(input._array):
             array = getattr(backend.xp, function)(input._array, *value, dtype=kind)
         else:
-            array = getattr(backend.xp, function.removesuffix("_like"))(
-                input._array.shape, *value, dtype=kind
-            )
+            new = getattr(backend.xp, function.removesuffix("_like"))
+            array = laid_as(input._array, lambda shape: new(shape, *value, dtype=kind))
             array = per_example(array, input._array)
     if function == "empty_like":
         known(array)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from ...ops import random as draw
 from ...runtime.contexts import Context
 from ...runtime.kept import Switch
 from ...tensor import Tensor, make
-from .factories import _finish, _numpy_dtype, _shape
+from .factories import _finish, _numpy_dtype, _shape, laid_as
 
 __all__ = [
     "Generator", "bernoulli", "default_generator", "fork_rng", "get_rng_state",
@@ -317,11 +318,17 @@ def randperm(
     return _finish(draw.permutation(source_of(generator), n, kind, _place(device)), requires_grad)
 
 
-def _of(input: Tensor, dtype: Any, device: Any) -> dict[str, Any]:
-    return {
-        "dtype": input.dtype if dtype is None else dtype,
+def _drawn_like(
+    input: Tensor, function: Callable[..., Tensor], generator: Generator | None, dtype: Any,
+    device: Any, requires_grad: bool,
+) -> Tensor:  # fmt: skip
+    """What is drawn in the shape, dtype, device and order in memory of `input`, or as is named."""
+    how = {
+        "generator": generator, "dtype": input.dtype if dtype is None else dtype,
         "device": input.device if device is None else device,
-    }
+    }  # fmt: skip
+    array = laid_as(input._array, lambda shape: function(shape, **how)._array)
+    return _finish(array, requires_grad)
 
 
 def rand_like(
@@ -329,10 +336,7 @@ def rand_like(
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Uniform on [0, 1), in the shape, dtype and device of `input`."""
-    return rand(
-        tuple(input.shape), generator=generator, requires_grad=requires_grad,
-        **_of(input, dtype, device),
-    )  # fmt: skip
+    return _drawn_like(input, rand, generator, dtype, device, requires_grad)
 
 
 def randn_like(
@@ -340,10 +344,7 @@ def randn_like(
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Standard normal, in the shape, dtype and device of `input`."""
-    return randn(
-        tuple(input.shape), generator=generator, requires_grad=requires_grad,
-        **_of(input, dtype, device),
-    )  # fmt: skip
+    return _drawn_like(input, randn, generator, dtype, device, requires_grad)
 
 
 def randint_like(
@@ -354,10 +355,7 @@ def randint_like(
     of `input`.
     """
     low, high = (0, low) if high is None else (0 if low is None else low, high)
-    return randint(
-        low, high, tuple(input.shape), generator=generator, requires_grad=requires_grad,
-        **_of(input, dtype, device),
-    )  # fmt: skip
+    return _drawn_like(input, partial(randint, low, high), generator, dtype, device, requires_grad)
 
 
 def can_be_read(x: Tensor) -> bool:
