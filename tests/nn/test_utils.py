@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from typing import Any
 
 import numpy as np
@@ -116,3 +117,27 @@ def test_clipping_takes_pytorch_s_arguments() -> None:
     w.grad = cugrad.tensor([3.0, 4.0])
     with pytest.warns(FutureWarning, match="deprecated in favor of"):
         assert cugrad.nn.utils.clip_grad_norm([w], 1.0, foreach=True).item() == 5.0
+
+
+@pytest.mark.parametrize("norm_type", [2.0, 1.0, float("inf"), -1.0, 0.0])
+@pytest.mark.parametrize("shapes", [[(0,)], [(0,), (2,)], [(2,), (3, 0)]])
+def test_gradients_without_elements(norm_type: float, shapes: list[Any]) -> None:
+    """The norm has the dtype of all. One that has no norm itself, of order inf, does not count:
+    PyTorch raises there.
+    """
+
+    def said(lib: Any) -> Any:
+        of = [lib.float64, lib.float32]
+        given = [lib.ones(shape, dtype=of[i]) for i, shape in enumerate(shapes)]
+        total = lib.nn.utils.get_total_norm(given, norm_type)
+        return total.item(), str(total.dtype)
+
+    torch = pytest.importorskip("torch")
+    if norm_type in (2.0, 1.0, 0.0):
+        assert said(cugrad) == said(torch)
+    else:
+        with pytest.raises(RuntimeError):
+            said(torch)
+        filled = math.prod(shapes[-1]) + math.prod(shapes[0])
+        value = {float("inf"): 1.0, -1.0: 1 / max(filled, 1)}[norm_type] * bool(filled)
+        assert said(cugrad) == (value, "torch.float64")

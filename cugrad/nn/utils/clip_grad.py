@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
 from typing import Any
 
 from ... import linalg
 from ...autograd import no_grad
+from ...dtypes import promote_types
 from ...functions.creation.factories import tensor
 from ...functions.maths.arithmetic import clamp
 from ...functions.maths.lists import norm_together, scale_together
@@ -53,14 +55,16 @@ def _norm_of(
     max_norm: float | None = None,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """The norm, and the factor that makes it `max_norm` at most, if that came along."""
-    tensors = [t for t in tensors if t.numel()]
+    gradients, tensors = tensors, [t for t in tensors if t.numel()]
     if not tensors:
-        return tensor(0.0), None
+        return stack([linalg.vector_norm(t) for t in gradients] or [tensor(0.0)]).sum(), None
     norm_type = float(norm_type)
     total, factor = norm_together(tensors, norm_type, max_norm) or (None, None)
     if total is None:
         norms = [_one_norm(t, norm_type).to(tensors[0].device) for t in tensors]
         total = linalg.vector_norm(stack(norms), norm_type)
+    if len(gradients) > len(tensors):  # dtypes count without elements, too
+        total = total.to(reduce(promote_types, [t.dtype.to_real() for t in gradients]))
     if error_if_nonfinite and not bool(total.isfinite()):
         raise RuntimeError(
             f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, "
