@@ -215,13 +215,15 @@ class StateSpans(Guarded):
         return place.file.read() if type(place) is Pageable else None
 
     @whole
-    def refresh_state(self, span: Span, flat: Any) -> None:
-        """Copies bytes that the host has changed to where the device has them; compute waits."""
+    def refresh_state(self, span: Span, flat: Any, after: Any = None) -> None:
+        """Copies bytes that the host has changed to where the device has them; compute waits. It
+        does not use them behind the event `after`, or, None, until now.
+        """
         compute, stream, place = self._refuse_capture(), self.back.stream, span.copy
         if type(place) is not OnHost:
             flat[...] = self.backend.asarray(place.file.read())
             return
-        stream.wait_event(compute.record_event())
+        stream.wait_event(compute.record_event() if after is None else after)
         stream.wait_event(place.last_use)
         meter = span.options.counts.meter
         began = None if meter is None else meter.mark(stream)

@@ -19,7 +19,7 @@ from .early import DuringBackward
 from .home import Home, can_be_placed
 from .masters import Masters
 from .placed import HOMES
-from .report import StatesReport, StepClock, report_of
+from .reporting.report import StatesReport, StepClock, report_of
 from .roots import before_write
 from .steps import StatesElsewhere, home_of
 from .unfinished import OpenStep, UnfinishedStep
@@ -325,6 +325,8 @@ class offload_states:
                 weights.leave(home)
         if places["gradients"] == "host" and backend.device_type != "cpu":
             self._watch_gradient(param, gradients, engine)
+        elif self._moves and backend.device_type != "cpu":
+            self._note_moments(param)
 
     def _move(self, param: Tensor, target: Device, small: bool) -> None:
         """Moves a small parameter of a model on the CPU to the device, and a gradient."""
@@ -355,12 +357,29 @@ class offload_states:
             if home is not None:
                 for name, compute in gradients.tells.items():
                     home.tell(name, compute)
+                assert self._steps is not None
+                self._steps.moments.note(param)
                 gradients.leave(home)
                 gradients.make_room(home.nbytes)
 
         leave(param)
         if param.requires_grad:
             self._handles.append(param.register_post_accumulate_grad_hook(leave))
+
+    def _note_moments(self, param: Tensor) -> None:
+        """Notes when the gradient of a parameter is whole, and sends it if the host wants it."""
+        steps, early = self._steps, self._early
+        assert steps is not None
+
+        def note(param: Tensor) -> None:
+            if early is not None and early.takes(param):
+                return
+            gradient = steps.moments.note(param)
+            if gradient is not None and steps.on_host:
+                gradient.send()
+
+        if param.requires_grad:
+            self._handles.append(param.register_post_accumulate_grad_hook(note))
 
     def _follow(self, optimizer: Any) -> None:
         """Has an optimizer's states leave, now and after each of its steps."""

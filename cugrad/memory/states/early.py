@@ -80,6 +80,7 @@ class DuringBackward:
         if any(p is param for params, _, _ in self.sent for p in params):
             self._forget_sent()
         self.now.append(param)
+        self.steps.moments.note(param)
         if self.bucket and not self._fits(param, optimizer, group):
             self.take_bucket()
         self.bucket.append(param)
@@ -130,10 +131,12 @@ class DuringBackward:
             tell(error, self.steps.open_step(optimizer))
             raise
 
-    def _step_on_host(self, params: list[Tensor], _: Any, sent: Any) -> None:
-        """The step of parameters of which all has been sent."""
+    def _step_on_host(
+        self, params: list[Tensor], _: Any, sent: Any, goes_on: bool = True
+    ) -> None:  # fmt: skip
+        """The step of parameters of which all has been sent; whether backward goes on."""
         optimizer, group = self.groups[id(params[0])]
-        self.steps.step_on_host(optimizer, group, params, sent)
+        self.steps.step_on_host(optimizer, group, params, sent, goes_on)
         self._spend(params)
 
     def _take_sent(self, optimizer: Any) -> None:
@@ -145,7 +148,7 @@ class DuringBackward:
         with self._told(optimizer), no_grad():
             for each in several:
                 if self.groups[id(each[0][0])][0] is optimizer:
-                    self._step_on_host(*each)
+                    self._step_on_host(*each, False)
 
     def _send(self, optimizer: Any, bucket: list[Tensor]) -> None:
         """Has the gradients of a bucket leave for the host's step."""

@@ -472,9 +472,10 @@ class Home:
         self.kept, self.is_on_host = kept, True
         FIELD.__set__(tensor, self._shown(np, flat))
 
-    def end_on_host(self, is_changed: bool) -> None:
+    def end_on_host(self, is_changed: bool, after: Any = None) -> None:
         """The host has computed. What the device has of bytes that were changed goes, or, if others
-        have it as well, is changed too. May be called again, should an interrupt come meanwhile.
+        have it as well, is changed too: `after` an event, if compute is known not to use it between
+        that and now. May be called again, should an interrupt come meanwhile.
         """
         if not self.is_on_host:
             return
@@ -485,14 +486,14 @@ class Home:
         FIELD.__set__(tensor, self.kept)
         self.is_on_host = False
         self.kept = None
-        if self.is_outdated and not self.window.leave(self):
-            self.refresh()
+        if self.is_outdated and (after is not None or not self.window.leave(self)):
+            self.refresh(after)
 
-    def refresh(self) -> None:
-        """What the host has changed is changed on the device, unless it has just left that."""
+    def refresh(self, after: Any = None) -> None:
+        """What the host has changed is changed on the device, unless that has just let go of it."""
         array = self.array
         if array is not None:
             with self.backend.use_device(self.engine.index):
-                self.engine.refresh_state(self.span, memory_of(self.backend.xp, array))
+                self.engine.refresh_state(self.span, memory_of(self.backend.xp, array), after)
                 self._catch_up(array)
         self.is_outdated = False

@@ -12,6 +12,7 @@ from ...tensor import Tensor
 from ..recomputing.recorder import unrecorded_here
 from .home import Home
 from .masters import Masters
+from .moments import Moments
 from .pieces import PARTS, Pieces, can_pass_in_pieces
 from .placed import HOMES
 from .undo import Before
@@ -66,6 +67,7 @@ class StatesElsewhere:
         self.host_bytes = 0  # that the host has read or written in steps
         self.computed: list[tuple[float, float]] = []  # when, in this one
         self.steps_open: dict[int, OpenStep] = {}  # by the id of the optimizer
+        self.moments = Moments(self.weights, self.gradients, place)
 
     def update(self, optimizer: Any, params: list[Tensor], group: dict[str, Any]) -> None:
         """One step of parameters that have gradients; those that are not placed step as usual."""
@@ -103,6 +105,7 @@ class StatesElsewhere:
                 window.end_step()
                 window.turn()
             self.states.await_room(self.first)
+            self.moments.turn([p for group in optimizer.param_groups for p in group["params"]])
         except BaseException as error:
             if id(optimizer) in self.steps_open:
                 tell(error, self.steps_open[id(optimizer)])
@@ -300,16 +303,20 @@ class StatesElsewhere:
                 for home in now[1]:
                     home.release()
 
-    def step_on_host(self, optimizer: Any, group: Any, bucket: list[Tensor], sent: Any) -> None:
+    def step_on_host(
+        self, optimizer: Any, group: Any, bucket: list[Tensor], sent: Any, goes_on: bool = False
+    ) -> None:  # fmt: skip
         """The step of a bucket of which all has been sent; what it changes on the host goes to the
-        device at once, if that is where it is.
+        device at once, if that is where it is: as soon as that has read it, unless backward goes on
+        and would have to wait.
         """
         homes, _, stay = sent
         there = [param for param in bucket if id(param) not in stay]
+        moments = {HOMES[id(param)]: None if goes_on else self.moments.of(param) for param in there}
         try:
             if there:
                 update = partial(self._update_on_host, optimizer, there, group)
-                self._compute_on_host(homes, update)
+                self._compute_on_host(homes, update, moments)
             if stay:
                 rest = [param for param in bucket if id(param) in stay]
                 self._update(optimizer, rest, group)
@@ -318,8 +325,12 @@ class StatesElsewhere:
         weights = [home for home in homes if home.window is self.weights]
         self.weights.expect(self.weights.used_first(weights))
 
-    def _compute_on_host(self, homes: list[Home], update: Callable[[], None]) -> None:
-        """Updates tensors in page-locked memory; then they are where they were, come what may."""
+    def _compute_on_host(
+        self, homes: list[Home], update: Callable[[], None], moments: dict[Home, Any]
+    ) -> None:
+        """Updates tensors in page-locked memory; then they are where they were, come what may.
+        What the device has of weights is changed from their `moments` on.
+        """
         try:
             try:
                 for home in homes:
@@ -331,12 +342,12 @@ class StatesElsewhere:
                     partial(_update_whole, homes, update)
                 )  # in a thread that no signal reaches
             except BaseException:
-                self._end(homes, True)
+                self._end(homes, True, moments)
                 raise
-            self._end(homes, False)
+            self._end(homes, False, moments)
             self.computed.append((began, homes[0].backend.host_seconds()))
         except BaseException:  # perhaps while that was done
-            self._end(homes, True)
+            self._end(homes, True, moments)
             raise
 
     def _update_on_host(
@@ -357,13 +368,13 @@ class StatesElsewhere:
             raise
         through.update([id(param) for param in params])
 
-    def _end(self, homes: list[Home], failed: bool) -> None:
+    def _end(self, homes: list[Home], failed: bool, moments: dict[Home, Any]) -> None:
         for window in self.windows:
             window.host_computes = False
         for home in homes:
             if home.is_on_host:
                 self._count(home)
-                home.end_on_host(failed or home.window is self.states)
+                home.end_on_host(failed or home.window is self.states, moments.get(home))
 
     def _count(self, home: Home) -> None:
         """Counts what the host has read, and written if it is no gradient; a model of a device is
@@ -387,7 +398,8 @@ class StatesElsewhere:
             assert home is not None
             if gradient is None and param._grad is not None:
                 gradient = self.place(param._grad, self.gradients, home.engine)
-                passing += [] if gradient is None else [gradient]
+            if gradient is not None and gradient.window.limit is None:
+                passing.append(gradient)
             homes = [home, gradient, *self.homes_of_states(optimizer, [param])]
             if all(each is not None and each.send_to_host() for each in homes):
                 every += [each for each in homes if each is not None]

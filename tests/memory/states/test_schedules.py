@@ -141,9 +141,13 @@ def test_a_window_grows_with_the_model_up_to_a_part_of_the_device(
     assert limit_of() == 4 * weight
 
 
-def test_the_host_steps_while_the_device_is_in_backward_still() -> None:
-    """The loop is ahead of the device when it calls `optimizer.step()`: what has arrived steps."""
-    x, window, places = cugrad.ones(1024, 64), 4 * 64 * 64 * 4, {**ALL, "states": "host"}
+@pytest.mark.parametrize("kinds", [("weights", "gradients"), ("gradients",), ()])
+def test_the_host_steps_while_the_device_is_in_backward_still(kinds: tuple[str, ...]) -> None:
+    """The loop is ahead of the device when it calls `optimizer.step()`: what has arrived steps, and
+    weights that live on the device are changed there as soon as backward has read them.
+    """
+    x, window = cugrad.ones(1024, 64), 4 * 64 * 64 * 4
+    places = {**dict.fromkeys(kinds, "host"), "states": "host"}
     behind, _ = trained(layers, x, window, places)
     during, _ = trained(layers, x, window, {**places, "step": "during backward"})
     assert behind[-1] <= 1.05 * during[-1]

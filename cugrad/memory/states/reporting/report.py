@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import OutOfMemoryError
-from ..offloading.stats import Meter
-from ..sizes import size
+from ....errors import OutOfMemoryError
+from ...offloading.stats import Meter
+from ...sizes import size
 from .timeline import Busy, StepEnd, drawn, lines_of, timeline_of
 
 __all__ = ["StatesReport", "StepClock", "report_of"]
@@ -83,7 +83,7 @@ def rates_of(backend: Any) -> dict[str, float]:
     model = backend.model
     key = backend.device_type, repr(model)
     if key not in _rates:
-        from ..budgeting.rates import link, timed
+        from ...budgeting.rates import link, timed
 
         xp = backend.xp
         with backend.quiet():
