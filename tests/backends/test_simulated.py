@@ -371,6 +371,38 @@ def test_a_resource_fills_its_gaps() -> None:
     assert r.take(0.5, 1.0) == 4.0
 
 
+def test_who_goes_before_others_displaces_them() -> None:
+    r = Resource()
+    assert r.take(0.0, 2.0) == 0.0
+    assert r.take(2.0, 2.0) == 2.0
+    assert r.cut_in(1.0, 1.0) == (2.0, 5.0)
+    assert r.take(0.0, 1.0) == 5.0
+    assert r.cut_in(9.0, 1.0) == (9.0, 0.0)
+    assert r.take(0.0, 3.0) == 6.0
+
+
+def test_kernels_of_a_stream_with_priority_begin_when_they_can(b: Any) -> None:
+    """And all of them take as long as they would in order."""
+    x = b.xp.zeros(MB, np.uint8)
+    y = b.xp.zeros(MB, np.uint8)
+    with timed():
+        seconds = []
+        for priority in (0, -1):
+            first = b.stream(priority)
+            b.synchronize()
+            began = b.current_stream().record_event(b.event(timing=True))
+            for _ in range(4):
+                x += 1
+            with b.use_stream(first):
+                y += 1
+                ended = first.record_event(b.event(timing=True))
+            b.current_stream().wait_event(ended)
+            last = b.current_stream().record_event(b.event(timing=True))
+            seconds.append((began.elapsed_time(ended), began.elapsed_time(last)))
+    (late, whole), (early, same) = seconds
+    assert early < late / 2 and whole == pytest.approx(same)
+
+
 def test_the_timeline_is_drawn(b: Any, tmp_path: Path) -> None:
     with timed():
         t = overlapped(b)

@@ -120,6 +120,20 @@ class Resource:
             del starts[:2048], ends[:2048]
         return at
 
+    def cut_in(self, ready: float, seconds: float, now: float = 0.0) -> tuple[float, float]:
+        """Books `seconds` for who goes before others, from `ready` on or, where one of them runs,
+        from its end: the beginning. What that displaces is done behind all that is booked, the end
+        of which is the second value, or 0.0: so all of it takes as long as it would in order.
+        """
+        starts, ends = self._starts, self._ends
+        at, i = ready, bisect_right(ends, ready)
+        if i < len(starts) and starts[i] < ready:
+            at, i = ends[i], i + 1
+        if i == len(starts) or starts[i] - at >= seconds:
+            return self.take(at, seconds, now), 0.0
+        self.take(ends[-1], seconds, now)
+        return at, ends[-1]
+
 
 # Kernels that read, or write, of their first array only what the others ask for.
 GATHERS = frozenset(["getitem", "take", "take_along_axis", "choose"])

@@ -46,6 +46,9 @@ class Machine:
         self.limit = sys.maxsize  # that programs set
         self.policy = os.environ.get("CUGRAD_SIMULATE_POLICY", "random")
         self.random = random.Random(int(os.environ.get("CUGRAD_SIMULATE_SEED", "0")))
+        self.last: Callable[[], SimulatedStream | None] = lambda: (
+            None
+        )  # of kernels, to be given one
         self.freed_pinned: deque[Shadow] = deque()
         self.pinned_numbers = itertools.count(1)
         self.reclaimers, self.settlers = Reclaimers(), Reclaimers()
@@ -257,7 +260,16 @@ class Machine:
         if kinds == "h2d" and not self.model.duplex:
             kinds = "d2h"
         ready = max(stream.time, self.host_time)
-        start = self.resources[kinds].take(ready, seconds, self.host_time)
+        if kinds == "kernel" and stream.priority < 0:
+            start, displaced = self.resources[kinds].cut_in(ready, seconds, self.host_time)
+            last = self.last()
+            if displaced and last is not None and last.time < displaced:
+                self.records.append(Record(f"displaced by {name}", last.name, kind, self.host_time,
+                                           displaced - seconds, displaced, 0, 0.0))  # fmt: skip
+                last.time = displaced
+        else:
+            start = self.resources[kinds].take(ready, seconds, self.host_time)
+            self.last = weakref.ref(stream) if kinds == "kernel" else self.last
         stream.time = start + seconds
         self.records.append(
             Record(name, stream.name, kind, self.host_time, start, stream.time, nbytes, flops)

@@ -62,6 +62,7 @@ class CopyEngine(StateSpans):
             if hasattr(stream, "name"):  # the simulated device's errors and drawings say it
                 stream.name = name
         self.lanes: dict[str, Any] = {}  # of training states, by kind
+        self.of_steps: Any = None  # a stream, of an optimizer's
         self._plans = PlanBook()
         self._thread = _Thread()
 

@@ -34,9 +34,15 @@ class Inbound:
         self.stream = backend.stream()
         self._slab, self._staging = out.slab, out.staging
 
-    def bytes_of(self, span: Span, compute: Any, label: Any, lane: Any = None) -> Any:
-        """The bytes of a span that has left: brought back already, or now."""
-        if span.stream != compute:  # of the arena of another stream
+    def bytes_of(
+        self, span: Span, compute: Any, label: Any, lane: Any = None, is_its: bool | None = None
+    ) -> Any:
+        """The bytes of a span that has left: brought back already, or now. Compute's are those of
+        its stream, unless it `is_its`.
+        """
+        if not (
+            span.stream == compute if is_its is None else is_its
+        ):  # of the arena of another stream
             if span.copy is None:  # encoded, and nowhere else had room for it
                 flat = self._decoded(span, span.held)
                 span.stream.wait_event(compute.record_event())

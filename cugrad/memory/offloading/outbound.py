@@ -227,7 +227,7 @@ class Outbound:
     def release_finished(self, backlog: int, meter: Meter | None = None) -> None:
         """Lets go of what has left. If more than `backlog` bytes are under way, a stream waits for
         the oldest: the stream that allocated the storage, because its memory goes back there; and
-        the one that uses it still, since it will not be asked to wait before it writes to that.
+        those that use it still, since they will not be asked to wait before they write to that.
         """
         if self.staging.bytes:
             self.staging.advance()
@@ -241,8 +241,11 @@ class Outbound:
                 else:
                     meter.wait(compute, event, ("backlog", 0))
                 span = ref()
-                if span is not None and span.in_use and span.stream != compute:
-                    wait_for(span.stream, event)
+                if span is not None and span.in_use:
+                    now = self.backend.current_stream()
+                    for user in (span.stream, *[now] * (now != span.stream)):
+                        if user != compute:
+                            wait_for(user, event)
             self._leaving.popleft()
             self.leaving_bytes -= nbytes
             span = ref()

@@ -28,6 +28,8 @@ class StateSpans(Guarded):
     storages: Any
     states: Ledger
     lanes: dict[str, Any]
+    of_steps: Any
+    index: int | None
 
     def _refuse_capture(self) -> Any:
         raise NotImplementedError
@@ -35,6 +37,25 @@ class StateSpans(Guarded):
     def release_finished(self, backlog: int = 1 << 62) -> None:
         """See the engine's."""
         raise NotImplementedError
+
+    def stream_of_steps(self) -> Any:
+        """The stream of an optimizer's steps beside backward, for which compute waits behind them:
+        so what it was given is as good as compute's.
+        """
+        if self.of_steps is None:
+            with self.backend.use_device(self.index):
+                self.of_steps = self.backend.stream(
+                    -1
+                )  # it has little to do, for which others wait
+            if hasattr(self.of_steps, "name"):
+                self.of_steps.name = "steps"
+        return self.of_steps
+
+    def _is_of(self, span: Span, compute: Any) -> bool:
+        """Whether a span is compute's to bring."""
+        if span.stream == compute:
+            return True
+        return self.of_steps is not None and self.of_steps in (span.stream, compute)
 
     @whole
     def send_state(
@@ -106,10 +127,10 @@ class StateSpans(Guarded):
         compute = self._refuse_capture()
         span.session.meter = span.options.counts.meter
         span.asked_for()
-        flat = None if span.stream != compute else span.held
+        flat = span.held if self._is_of(span, compute) else None
         if flat is None:
             self.release_finished()
-            flat = self.back.bytes_of(span, compute, None, lane)
+            flat = self.back.bytes_of(span, compute, None, lane, self._is_of(span, compute))
         span.hand_out()
         span.use(True)
         return flat
@@ -124,7 +145,9 @@ class StateSpans(Guarded):
             return True
         compute = self._refuse_capture()
         span.session.meter = span.options.counts.meter
-        return self.back.come(span, compute, span.options, lane if span.stream == compute else None)
+        return self.back.come(
+            span, compute, span.options, lane if self._is_of(span, compute) else None
+        )
 
     @whole
     def drop_state(self, span: Span, is_read: bool = True) -> None:

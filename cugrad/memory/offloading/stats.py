@@ -96,7 +96,7 @@ class Meter:
     """Takes the times of one session, by events; answers when the device has got that far."""
 
     def __init__(self, backend: Any, compute: Any) -> None:
-        self._backend = backend
+        self._backend, self._compute = backend, compute
         self.began = self.mark(compute)
         self.turned: Any = None  # the first unpack
         self.ended: Any = None  # the last one
@@ -140,10 +140,11 @@ class Meter:
         self.ended = None
 
     def wait(self, compute: Any, event: Any, label: Any) -> None:
-        """Makes compute wait for an event, and takes the time."""
-        before = self.mark(compute)
+        """Makes a stream wait for an event, and takes the time, if it is compute."""
+        before = self.mark(compute) if compute == self._compute else None
         wait_for(compute, event)
-        self.stalls.append((label, before, self.mark(compute), self.turned is not None))
+        if before is not None:
+            self.stalls.append((label, before, self.mark(compute), self.turned is not None))
 
     @contextmanager
     def codes(self, compute: Any, checks: bool = False) -> Iterator[None]:

@@ -173,7 +173,7 @@ class DuringBackward:
             steps = self.steps.steps_open.values()
             through = set[int]().union(*[step.through for step in steps])
             rest = self._states_of([p for p in self.order if id(p) not in through])
-            window.await_room(_first(rest, window.limit))
+            window.await_room(window.first(rest))
 
     def _states_of(self, params: list[Tensor]) -> list[Home]:
         homes: list[Home] = []
@@ -231,9 +231,7 @@ class DuringBackward:
         if self.now:
             self.order, self.now = self.now, []
         ahead = self._states_of(self.order)
-        limit = self.steps.states.limit
-        if limit is not None:
-            self.steps.states.await_room(_first(ahead, limit))
+        self.steps.states.await_room(self.steps.states.first(ahead))
 
     def close(self) -> None:
         """Nothing is taken early any more; gradients that are gone are None."""
@@ -247,12 +245,3 @@ class DuringBackward:
 
 def _version_of(grad: Any) -> int:
     return 0 if grad is None else grad.counter[0]
-
-
-def _first(homes: list[Home], nbytes: int) -> list[Home]:
-    """The first homes, of so many bytes."""
-    for k, home in enumerate(homes):
-        nbytes -= home.nbytes
-        if nbytes < 0:
-            return homes[:k]
-    return homes

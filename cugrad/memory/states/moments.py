@@ -34,10 +34,11 @@ class Moments:
     """
 
     def __init__(
-        self, weights: Window, gradients: Window,
+        self, weights: Window, gradients: Window, states: Window,
         place: Callable[[Tensor, Window, Any], Home | None],
     ) -> None:  # fmt: skip
-        self.weights, self.gradients, self.place = weights, gradients, place
+        self.weights, self.gradients, self.states, self.place = weights, gradients, states, place
+        self.began = -1  # how often states had been used before the first one
         self.passes: dict[int, int] = {}  # by the id of a parameter: in this step
         self.expected: dict[int, int] = {}  # in the step before
         self.known: dict[int, Moment] = {}
@@ -54,6 +55,8 @@ class Moments:
             return None
         gradient = HOMES.get(id(grad)) or self.place(grad, self.gradients, home.engine)
         if gradient is not None and home.is_free:  # else others may read it, and no one is told
+            if not self.known:
+                self.began, self.states.latest = self.states.now, None
             self.weights.latest = None  # the next use of it is noted
             stream = home.backend.current_stream()
             self.known[key] = Moment(
@@ -72,6 +75,11 @@ class Moments:
         if moment.stream != home.backend.current_stream():
             return None
         return moment.event if moment.marks == _marks(home, gradient) else None
+
+    @property
+    def are_known(self) -> bool:
+        """Whether there are any, and no one has used a state since the first."""
+        return bool(self.known) and self.states.now == self.began
 
     def turn(self, params: Iterable[Tensor]) -> None:
         """The step of parameters has ended."""

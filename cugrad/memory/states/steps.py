@@ -59,15 +59,14 @@ class StatesElsewhere:
         self.weights, self.gradients, self.states = self.windows = windows
         self.moves, self.on_host, self.place = moves, on_host, place
         self.masters = masters
-        self.is_first = True  # whether a step has had no bucket yet
-        self.first: list[Home] = []  # states that the step before has used first
+        self.first: list[Home] = []  # states in the order in which the step has used them
         limits = [window.limit for window in windows]
         self.most = [LARGEST if limit is None else limit // PARTS for limit in limits]
         self.most[0] = min(self.most[0], nbytes // BUCKETS)  # `nbytes` of parameters in all
         self.host_bytes = 0  # that the host has read or written in steps
         self.computed: list[tuple[float, float]] = []  # when, in this one
         self.steps_open: dict[int, OpenStep] = {}  # by the id of the optimizer
-        self.moments = Moments(self.weights, self.gradients, place)
+        self.moments = Moments(self.weights, self.gradients, self.states, place)
 
     def update(self, optimizer: Any, params: list[Tensor], group: dict[str, Any]) -> None:
         """One step of parameters that have gradients; those that are not placed step as usual."""
@@ -78,7 +77,7 @@ class StatesElsewhere:
         try:
             for bucket in self._buckets(optimizer, usual, [SMALL] * 3):
                 self._update(optimizer, bucket, group)
-            update = self._on_host if self.on_host else self._on_device
+            update = self._on_host if self.on_host else self._beside_backward
             update(optimizer, group, list(self._buckets(optimizer, placed)))
         except BaseException as error:
             tell(error, step)
@@ -93,7 +92,7 @@ class StatesElsewhere:
         step = self.steps_open.get(id(optimizer))
         if step is not None and not step.goes_on and not step.is_early:
             del self.steps_open[id(optimizer)]
-        self.first, self.is_first = [], True
+        self.first = []
         for window in self.windows:
             window.begin_step()
 
@@ -104,7 +103,7 @@ class StatesElsewhere:
             for window in self.windows:
                 window.end_step()
                 window.turn()
-            self.states.await_room(self.first)
+            self.states.await_room(self.states.first(self.first))
             self.moments.turn([p for group in optimizer.param_groups for p in group["params"]])
         except BaseException as error:
             if id(optimizer) in self.steps_open:
@@ -180,12 +179,66 @@ class StatesElsewhere:
 
     # ------------------------------------------------------------------ on the device
 
-    def _on_device(self, optimizer: Any, group: Any, buckets: list[list[Tensor]]) -> None:
-        """Steps of buckets; what the one that follows needs comes meanwhile."""
+    def _beside_backward(self, optimizer: Any, group: Any, buckets: list[list[Tensor]]) -> None:
+        """Steps of buckets on a stream of their own, each behind the moments of its parameters, if
+        no one can tell: the device may be in backward still. Else on the current one.
+        """
+        params = [param for bucket in buckets for param in bucket]
+        engine = HOMES[id(params[0])].engine if params else None
+        if engine is None or not self._may_be_beside(optimizer, group, params):
+            self._on_device(optimizer, group, buckets)
+            return
+        compute, beside = engine.backend.current_stream(), engine.stream_of_steps()
+        events = {id(param): self.moments.of(param) for param in params}
+
+        def begin(bucket: list[Tensor]) -> None:
+            moments = [events[id(param)] for param in bucket]
+            for event in moments if None not in moments else [compute.record_event()]:
+                beside.wait_event(event)
+
+        try:
+            try:
+                with engine.backend.use_stream(beside):
+                    self._on_device(optimizer, group, buckets[::-1], begin)
+            finally:
+                compute.wait_event(beside.record_event())
+        except BaseException:  # perhaps while that was done
+            compute.wait_event(beside.record_event())
+            raise
+        finally:
+            for param in params:
+                gradient = home_of(param._grad)
+                if gradient is not None:
+                    gradient.release()
+
+    def _may_be_beside(self, optimizer: Any, group: Any, params: list[Tensor]) -> bool:
+        """Whether a step of parameters uses nothing of the device but them, their gradients and
+        their states, which no one has touched since the first gradient was whole.
+        """
+        if self.weights.limit is not None or self.gradients.limit is not None:
+            return False  # what backward lets go of would be waited for
+        if not self.moments.are_known or any(home.is_here for home in self.states.here):
+            return False
+        kept: list[Any] = [*group.values(), *vars(optimizer).values()]
+        for param in params:
+            values = list((optimizer.state.get(param) or {}).values())
+            if not any(home_of(value) is not None for value in values):
+                return False
+            kept += [value for value in values if home_of(value) is None]
+        return all(each.is_cpu for each in kept if isinstance(each, Tensor))
+
+    def _on_device(
+        self, optimizer: Any, group: Any, buckets: list[list[Tensor]],
+        begin: Callable[[list[Tensor]], None] | None = None,
+    ) -> None:  # fmt: skip
+        """Steps of buckets, of each of which `begin` is told before; what the one that follows
+        needs comes meanwhile.
+        """
         for k, bucket in enumerate(buckets):
+            if begin is not None:
+                begin(bucket)
             states = self.homes_ahead(optimizer, bucket)
-            if self.is_first:
-                self.first += states
+            self.first += states
             for several in buckets[k : k + 2]:
                 self._expect(optimizer, several)
             if self.passes_in_pieces(optimizer, bucket) and can_pass_in_pieces(
@@ -194,7 +247,6 @@ class StatesElsewhere:
                 self._update_in_pieces(optimizer, bucket[0], group)
             else:
                 self._update(optimizer, bucket, group)
-            self.is_first = False
             self.adopt(optimizer, bucket)
             for home in states:
                 self.states.leave(home)

@@ -337,6 +337,17 @@ class Window:
                 first[home] = None
         return [home for home in homes if home in first]
 
+    def first(self, homes: list[Home]) -> list[Home]:
+        """The first of some homes, of as many bytes as may be here."""
+        room = self.limit
+        if room is None:
+            return []
+        for k, home in enumerate(homes):
+            room -= home.nbytes
+            if room < 0:
+                return homes[:k]
+        return homes
+
     def await_room(self, homes: list[Home]) -> None:
         """Brings homes in as soon as there is room, of which `fill` takes care."""
         self.awaited = homes

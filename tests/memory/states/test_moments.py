@@ -21,8 +21,29 @@ PLACES: dict[str, dict[str, str]] = {
     "states host": {"states": "host"},
     "gradients, states host": {"gradients": "host", "states": "host"},
     "all host": {"weights": "host", "gradients": "host", "states": "host"},
+    "states stream": {"states": "stream"},
+    "all stream": {"weights": "host", "gradients": "host", "states": "stream"},
 }
-Use = Callable[[Any, Any, Any], Any]
+
+
+class Loop:
+    """What a program has at hand between backward and the step."""
+
+    def __init__(self) -> None:
+        cugrad.manual_seed(0)
+        stack = [cugrad.nn.Linear(16, 16, bias=False) for _ in range(5)]
+        self.net = cugrad.nn.Sequential(*stack).to("simulated")
+        self.params = list(self.net.parameters())
+        self.optimizer = cugrad.optim.Adam(self.params)
+        self.x = cugrad.ones(4, 16, device="simulated")
+        self.kept: list[Any] = []
+
+    @property
+    def states(self) -> list[Any]:
+        return [self.optimizer.state[p]["exp_avg"] for p in self.params]
+
+
+Use = Callable[[Loop], Any]
 USES: dict[str, Use] = {}
 
 
@@ -32,106 +53,118 @@ def use(function: Use) -> Use:
 
 
 @use
-def nothing(net: Any, x: Any, kept: Any) -> Any:
+def nothing(loop: Loop) -> Any:
     pass
 
 
 @use
-def weights_are_read(net: Any, x: Any, kept: Any) -> Any:
-    return [p * 2 for p in net.parameters()]
+def weights_are_read(loop: Loop) -> Any:
+    return [p * 2 for p in loop.params]
 
 
 @use
-def another_forward_runs(net: Any, x: Any, kept: Any) -> Any:
+def another_forward_runs(loop: Loop) -> Any:
     with cugrad.no_grad():
-        return net(x)
+        return loop.net(loop.x)
 
 
 @use
-def views_of_weights_are_read(net: Any, x: Any, kept: Any) -> Any:
-    return [view * 2 for view in kept]
+def views_are_read(loop: Loop) -> Any:
+    return [view * 2 for view in loop.kept]
 
 
 @use
-def aliases_are_read(net: Any, x: Any, kept: Any) -> Any:
-    return [p.data * 2 for p in net.parameters()]
+def aliases_are_read(loop: Loop) -> Any:
+    return [p.data * 2 for p in loop.params]
 
 
 @use
-def weights_are_changed(net: Any, x: Any, kept: Any) -> Any:
+def weights_are_changed(loop: Loop) -> Any:
     with cugrad.no_grad():
-        for p in net.parameters():
+        for p in loop.params:
             p.mul_(0.5)
 
 
 @use
-def gradients_are_changed(net: Any, x: Any, kept: Any) -> Any:
-    for p in net.parameters():
+def gradients_are_changed(loop: Loop) -> Any:
+    for p in loop.params:
         p.grad.mul_(0.5)
 
 
 @use
-def gradients_are_changed_by_an_alias(net: Any, x: Any, kept: Any) -> Any:
-    for p in net.parameters():
+def gradients_are_changed_by_an_alias(loop: Loop) -> Any:
+    for p in loop.params:
         p.grad.data.mul_(0.5)
 
 
 @use
-def gradients_are_replaced(net: Any, x: Any, kept: Any) -> Any:
-    for p in net.parameters():
+def gradients_are_replaced(loop: Loop) -> Any:
+    for p in loop.params:
         p.grad = p.grad * 0.5
 
 
 @use
-def gradients_are_clipped(net: Any, x: Any, kept: Any) -> Any:
-    cugrad.nn.utils.clip_grad_norm_(net.parameters(), 0.01)
+def gradients_are_clipped(loop: Loop) -> Any:
+    cugrad.nn.utils.clip_grad_norm_(loop.params, 0.01)
 
 
 @use
-def another_pass_adds(net: Any, x: Any, kept: Any) -> Any:
-    net(x).square().mean().backward()
+def states_are_read(loop: Loop) -> Any:
+    return [state * 2 for state in loop.states]
 
 
 @use
-def the_step_is_left_out(net: Any, x: Any, kept: Any) -> Any:
+def states_are_changed(loop: Loop) -> Any:
+    for state in loop.states:
+        state.mul_(0.5)
+
+
+@use
+def the_learning_rate_is_made_on_the_device(loop: Loop) -> Any:
+    loop.optimizer.param_groups[0]["lr"] = cugrad.ones((), device="simulated") * 0.01
+
+
+@use
+def another_pass_adds(loop: Loop) -> Any:
+    loop.net(loop.x).square().mean().backward()
+
+
+@use
+def the_step_is_left_out(loop: Loop) -> Any:
     return "no step"
 
 
-def trained(places: Any, uses: Use, holds: bool = False, passes: int = 1) -> tuple[Any, Any]:
+def trained(places: Any, use: Use, passes: int = 1) -> tuple[Any, Any]:
     """Weights, gradients and states behind steps of a loop that never waits, and the report; in the
     last ones something happens between backward and the step.
     """
     gc.collect()
-    cugrad.manual_seed(0)
-    stack = [cugrad.nn.Linear(16, 16, bias=False) for _ in range(5)]
-    net = cugrad.nn.Sequential(*stack).to("simulated")
-    optimizer = cugrad.optim.Adam(net.parameters())
-    x, seen = cugrad.ones(4, 16, device="simulated"), []
+    loop, seen, report = Loop(), [], None
 
-    def loop() -> None:
+    def train() -> None:
         for step in range(6):
-            kept = [p.detach()[:1] for p in net.parameters()] if holds else []
-            optimizer.zero_grad()
+            if use is views_are_read and step:
+                loop.kept = [
+                    each[:1] for each in (*[p.detach() for p in loop.params], *loop.states)
+                ]
+            loop.optimizer.zero_grad()
             for _ in range(passes):
-                net(x).square().mean().backward()
-            found = uses(net, x, kept) if step > 2 else None
-            del kept
-            if found == "no step":
-                continue
-            seen.append(found)
-            optimizer.step()
+                loop.net(loop.x).square().mean().backward()
+            found = use(loop) if step > 2 else None
+            loop.kept = []
+            if found != "no step":
+                seen.append(found)
+                loop.optimizer.step()
 
-    report = None
     if places is None:
-        loop()
+        train()
     else:
-        placed = memory.offload_states(net, optimizer, window="3KiB", min_bytes=512, **places)
-        with placed:
-            loop()
+        options = {"window": "3KiB", "min_bytes": 512, **places}
+        with memory.offload_states(loop.net, loop.optimizer, **options) as placed:
+            train()
             report = placed.report()
-    states = [optimizer.state[p] for p in net.parameters()]
-    grads = [p.grad for p in net.parameters()]
-    return arrays_of([list(net.parameters()), grads, states, seen]), report
+    states = [loop.optimizer.state[p] for p in loop.params]
+    return arrays_of([loop.params, [p.grad for p in loop.params], states, seen]), report
 
 
 @pytest.mark.parametrize("policy", ["latest", "earliest", "random"])
@@ -141,10 +174,11 @@ def test_what_is_done_between_backward_and_the_step_is_before_it(
     name: str, places: str, policy: str
 ) -> None:
     """The same, bit for bit, and no race, in whatever order streams run."""
-    holds = name == "views_of_weights_are_read"
+    if name == "the_learning_rate_is_made_on_the_device" and "host" in places:
+        places = "all stream"  # the host computes with it in double precision
     with simulated.configured(simulated.H200, policy=policy):
-        plain, _ = trained(None, USES[name], holds)
-        there, _ = trained(PLACES[places], USES[name], holds)
+        plain, _ = trained(None, USES[name])
+        there, _ = trained(PLACES[places], USES[name])
     assert same(plain, there)
 
 
@@ -157,11 +191,17 @@ def test_a_gradient_leaves_once_for_the_hosts_step(passes: int) -> None:
     assert report["gradients"]["moved_out"] == 6 * 5 * 16 * 16 * 4
 
 
-def test_a_use_that_was_not_noticed_is_a_race(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("places", ["states host", "states stream"])
+@pytest.mark.parametrize("use", [weights_are_read, gradients_are_changed])
+def test_a_use_that_was_not_noticed_is_a_race(
+    use: Use, places: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What makes a moment void is needed."""
+    if use is gradients_are_changed and places == "states host":
+        return  # they are sent anew
     monkeypatch.setattr(
         Moments, "of", lambda self, param: self.known[id(param)].event if id(param) in self.known
         else None,
     )  # fmt: skip
     with simulated.configured(simulated.H200, policy="latest"), pytest.raises(RaceError):
-        trained(PLACES["states host"], weights_are_read)
+        trained(PLACES[places], use)

@@ -141,6 +141,15 @@ def test_a_window_grows_with_the_model_up_to_a_part_of_the_device(
     assert limit_of() == 4 * weight
 
 
+def test_the_device_steps_while_it_is_in_backward_still() -> None:
+    """On a stream of its own, each bucket as soon as its gradients are whole."""
+    x, window, places = cugrad.ones(1024, 64), 8 * 64 * 64 * 4, {"states": "stream"}
+    behind, report = trained(layers, x, window, places)
+    during, _ = trained(layers, x, window, {**places, "step": "during backward"})
+    assert behind[-1] <= 1.02 * during[-1]
+    assert report["states"]["most_on_device"] <= window + 2 * 64 * 64 * 4
+
+
 @pytest.mark.parametrize("kinds", [("weights", "gradients"), ("gradients",), ()])
 def test_the_host_steps_while_the_device_is_in_backward_still(kinds: tuple[str, ...]) -> None:
     """The loop is ahead of the device when it calls `optimizer.step()`: what has arrived steps, and
