@@ -50,7 +50,7 @@ class OpPlan:
             return  # it is for half precision, whose nodes have no such plan
         scope = {"others": self.vjp, "fused": fused, "kind": backend.array_types[0],
                  "arrays": saving.arrays, "__name__": __name__}  # fmt: skip
-        text = self.text_of_fused(backend.least)
+        text = self.text_of_fused(getattr(fused, "least", backend.least))
         if len(self.op.differentiable) > 1:
             text = text.replace(OF_ONE, OF_SEVERAL)
         exec(compiled(text), scope)

@@ -1,6 +1,7 @@
 """Arrays of NumPy: the backend of the CPU.
 
-`backend` is what the protocol asks for, and the place to begin reading; `blocks` runs
-elementwise rows; `half`, `index`, `special`, `erf` and `threads` are what NumPy does not have.
+`backend` is what the protocol asks for, and the place to begin reading; `rows` says how a row
+runs: by `blocks`, or as `written`; `half`, `index`, `special`, `erf` and `threads` are what NumPy
+does not have.
 Imported from outside: `backend` alone, and `threads` by those who count them.
 """

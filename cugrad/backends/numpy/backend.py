@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from math import inf, prod, sqrt
 from time import perf_counter
 from types import SimpleNamespace
@@ -20,13 +19,14 @@ from ..forks import kept_over_forks, unforked
 from ..moments import track_moment
 from ..owners import root_of
 from ..written_to import may_write
-from .blocks import BLOCK, LEAST, along_rows, forward_by_blocks, gradients_by_blocks
+from .blocks import BLOCK, LEAST, along_rows
 from .choosing import where
 from .erf import erf_float32, normal_cdf_float32
 from .exponential import quick_exp
 from .half import SINGLE, cast, is_half, positive_part
 from .index import index_add, index_reduce
 from .integers import divider
+from .rows import forward_of, gradients_of
 from .special import ScipySpecial, by_number
 
 Array = np.ndarray[Any, Any]
@@ -382,28 +382,21 @@ class NumpyBackend:
         self._rows: dict[Any, Callable[..., Any]] = {}  # by op
 
     def row_function(self, op: Any) -> Callable[..., Any]:
-        """A row's forward: an elementwise one by blocks, where that pays."""
+        """A row's forward, see `rows.forward_of`."""
         function = self._rows.get(op)
         if function is None:
-            function = (
-                partial(op.forward, self.xp) if op.ufunc is None else getattr(self.xp, op.ufunc)
-            )
-            if op.kind == "elementwise":
-                function = forward_by_blocks(op, function)
-            self._rows[op] = function
+            function = self._rows[op] = forward_of(op, self.xp)
         return function
 
     def run_row(
         self, op: Any, operands: Any, params: dict[str, Any], home: Array | None = None
     ) -> Any:
         """The result of a row, in an array of its own."""
-        if op.kind != "elementwise":
-            return op.forward(self.xp, *operands, **params)
         return self.row_function(op)(*operands, **params)
 
     def gradients_function(self, op: Any, mask: int, raw: Any) -> Callable[..., Any] | None:
-        """The gradients of an elementwise row by blocks, see `blocks.gradients_by_blocks`."""
-        return gradients_by_blocks(op, mask, raw) if op.kind == "elementwise" else None
+        """The gradients of a node at once, see `rows.gradients_of`."""
+        return gradients_of(op, mask, raw)
 
     def wrap(self, value: Any) -> Array:
         """NumPy answers scalars where the result is 0-d: this is where they become arrays again."""

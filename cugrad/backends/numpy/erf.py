@@ -18,7 +18,7 @@ import numpy as np
 
 from .exponential import SCALE, powers
 
-__all__ = ["erf_float32", "normal_cdf_float32"]
+__all__ = ["erf_float32", "normal_cdf_float32", "odds_against"]
 
 Array = np.ndarray[Any, Any]
 
@@ -74,17 +74,23 @@ def _erf(x: Array) -> Array:
 
 
 def _normal_cdf(x: Array) -> Array:
-    y = _polynomial(np.square(x), MINUS_Q)
-    y *= x
-    powers(y, out=y)
+    y = odds_against(x, np.square(x))
     y += 1
     result: Array = np.divide(1, y, out=y)  # NumPy's reciprocal takes twice the time
     return result
 
 
-def _polynomial(x: Array, coefficients: Array) -> Array:
-    """The polynomial of these coefficients, of the highest power first, in a new array."""
-    y: Array = np.asarray(x * coefficients[0])  # which is a scalar where x has no dims
+def odds_against(x: Array, square: Array, out: Array | None = None) -> Array:
+    """(1 - Φ) / Φ of float32, whose squares are given, in `out` or a new array."""
+    y = _polynomial(square, MINUS_Q, out)
+    y *= x
+    odds: Array = powers(y, out=y)
+    return odds
+
+
+def _polynomial(x: Array, coefficients: Array, out: Array | None = None) -> Array:
+    """The polynomial of these coefficients, of the highest power first, as above."""
+    y: Array = np.asarray(np.multiply(x, coefficients[0], out=out))  # a scalar where x has no dims
     for c in coefficients[1:-1]:
         y += c
         y *= x

@@ -1,0 +1,82 @@
+"""Smooth activations of float32: each step of a block is written where its result will lie."""
+
+from __future__ import annotations
+
+from math import log, pi
+from typing import Any
+
+import numpy as np
+
+from ..erf import odds_against
+from ..exponential import SCALE, powers
+from .registry import backward, forward, in_blocks
+
+Array = np.ndarray[Any, Any]
+
+
+def _sigmoid_into(x: Array, out: Array) -> None:
+    np.multiply(x, -SCALE, out)
+    powers(out, out)
+    out += 1
+    np.divide(1, out, out)
+
+
+@forward("sigmoid")
+def _sigmoid(x: Array) -> Array | None:
+    return in_blocks(_sigmoid_into, 0, x)
+
+
+@forward("silu")
+def _silu(x: Array) -> Array | None:
+    def block(x: Array, out: Array) -> None:
+        np.multiply(x, -SCALE, out)
+        powers(out, out)
+        out += 1
+        np.divide(x, out, out)
+
+    return in_blocks(block, 0, x)
+
+
+@backward("silu")
+def _silu_slope(g: Array, saved: Any, params: Any, inputs: Any) -> Any:
+    def block(g: Array, x: Array, out: Array, sigmoid: Array) -> None:
+        _sigmoid_into(x, sigmoid)
+        np.subtract(1, sigmoid, out)  # d x σ(x) = σ(x) (1 + x (1 - σ(x)))
+        out *= x
+        out += 1
+        out *= sigmoid
+        out *= g
+
+    slope = in_blocks(block, 1, g, saved["self"])
+    return None if slope is None else (slope,)
+
+
+@forward("gelu")
+def _gelu(x: Array, approximate: str = "none") -> Array | None:
+    def block(x: Array, out: Array, square: Array) -> None:
+        np.square(x, square)
+        odds_against(x, square, out)
+        out += 1
+        np.divide(x, out, out)
+
+    return None if approximate == "tanh" else in_blocks(block, 1, x)
+
+
+@backward("gelu")
+def _gelu_slope(g: Array, saved: Any, params: Any, inputs: Any) -> Any:
+    def block(g: Array, x: Array, out: Array, density: Array) -> None:
+        np.square(x, density)
+        odds_against(x, density, out)
+        out += 1
+        np.divide(1, out, out)
+        density *= -0.5 * SCALE
+        density += -0.5 * log(2 * pi) * SCALE
+        powers(density, density)
+        density *= x
+        out += density  # d x Φ(x) = Φ(x) + x φ(x)
+        out *= g
+
+    if params["approximate"] == "tanh":
+        return None
+    slope = in_blocks(block, 1, g, saved["self"])
+    return None if slope is None else (slope,)

@@ -1,0 +1,109 @@
+"""Which rows have written code, and how it goes through arrays by blocks that stay in a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from ..half import SINGLE
+
+__all__ = [
+    "BLOCK", "LEAST", "are_plain", "backward", "backward_of", "forward", "forward_of", "in_blocks",
+    "rows_of",
+]  # fmt: skip
+
+Array = np.ndarray[Any, Any]
+Function = Callable[..., Any]
+
+BLOCK = 1 << 18  # elements: fewer would cost more calls of NumPy than they save of its time
+LEAST = 1 << 16  # elements from which on what is written pays
+FORWARDS: dict[str, Function] = {}  # by row: the result of its inputs and parameters, or None
+BACKWARDS: dict[str, Function] = {}  # by row: the gradients of all inputs, or None
+MODULES = ("activations", "norms")
+
+
+def forward(name: str) -> Callable[[Function], Function]:
+    """Says that a function computes a row, of its inputs and parameters by position."""
+    return lambda function: FORWARDS.setdefault(name, function)
+
+
+def backward(name: str) -> Callable[[Function], Function]:
+    """Says that a function computes a row's gradients: of `g, saved, params, inputs`.
+
+    `saved` are what the node keeps, by name; `inputs` are the inputs whose gradients are asked for.
+    """
+    return lambda function: BACKWARDS.setdefault(name, function)
+
+
+@cache
+def _read() -> None:
+    for name in MODULES:
+        import_module(f".{name}", __package__)
+
+
+def forward_of(op: Any, plain: Function) -> Function:
+    """The forward of a row: as written, or `plain` where that declines."""
+    _read()
+    written = FORWARDS.get(op.name)
+    if written is None:
+        return plain
+
+    def run(*args: Any, **params: Any) -> Any:
+        value = written(*args, **params) if args[0].size >= LEAST else None
+        return plain(*args, **params) if value is None else value
+
+    return run
+
+
+def backward_of(op: Any, mask: int) -> Function | None:
+    """`gradients(g, saved, meta)` of a row as written, None if there is none."""
+    _read()
+    written = BACKWARDS.get(op.name)
+    if written is None:
+        return None
+    inputs = [name for i, name in enumerate(op.inputs) if mask >> i & 1]
+    names = op.saves(mask)
+
+    def gradients(g: Any, saved: Any, meta: Any) -> Any:
+        params = {}
+        if meta is not None:
+            _, params, _, compute, conjugates = meta
+            if compute is not None or conjugates:
+                return None
+        return written(g, dict(zip(names, saved)), params, inputs)
+
+    return gradients
+
+
+def are_plain(*arrays: Array | None) -> bool:
+    """Whether arrays are of float32 and dense, and in no memory that says who reads it."""
+    return all(
+        x is None or type(x) is np.ndarray and x.dtype is SINGLE and x.flags.c_contiguous
+        for x in arrays
+    )
+
+
+def rows_of(size: int) -> int:
+    """How many rows of so many elements are a block."""
+    return max(1, BLOCK // size)
+
+
+def in_blocks(function: Callable[..., None], rooms: int, *arrays: Array) -> Array | None:
+    """A new array that `function(*blocks, result, *scratch)` fills, a block of each at a time.
+
+    It gets so many `rooms` of scratch. None for arrays that are not plain, and of one shape.
+    """
+    first = arrays[0]
+    if not are_plain(*arrays) or any(x.shape != first.shape for x in arrays):
+        return None
+    result = np.empty(first.shape, SINGLE)
+    flat = [x.reshape(-1) for x in (*arrays, result)]
+    scratch = [np.empty(min(BLOCK, first.size), SINGLE) for _ in range(rooms)]
+    for start in range(0, first.size, BLOCK):
+        parts = [x[start : start + BLOCK] for x in flat]
+        function(*parts, *[room[: parts[0].size] for room in scratch])
+    return result

@@ -1,0 +1,125 @@
+"""Rows that the host computes by code of their own are those of the table."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cugrad as torch
+from cugrad.backends import get
+from cugrad.backends.numpy import rows
+from cugrad.backends.numpy.written import registry
+from cugrad.nn import functional as F
+from cugrad.ops.table import TABLE, raw
+
+Array = np.ndarray[Any, Any]
+SHAPE = (5, 6, 2, 3)
+CASES: dict[str, tuple[str, tuple[tuple[int, ...], ...], dict[str, Any]]] = {
+    "sigmoid": ("sigmoid", (SHAPE,), {}),
+    "silu": ("silu", (SHAPE,), {}),
+    "gelu": ("gelu", (SHAPE,), {"approximate": "none"}),
+    "gelu by tanh": ("gelu", (SHAPE,), {"approximate": "tanh"}),
+    "layer_norm": ("native_layer_norm", (SHAPE, (3,), (3,)), {"normalized_shape": (3,)}),
+    "layer_norm of two dims": (
+        "native_layer_norm", (SHAPE, (2, 3), (2, 3)), {"normalized_shape": (2, 3)}),
+    "group_norm": ("native_group_norm", (SHAPE, (6,), (6,)), {"num_groups": 3}),
+    "group_norm of one": ("native_group_norm", (SHAPE, (6,), (6,)), {"num_groups": 1}),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "BLOCK", 77)
+    monkeypatch.setattr(registry, "LEAST", 0)
+
+
+def operands(shapes: Any, dtype: Any = np.float32) -> list[Array]:
+    rng = np.random.default_rng(0)
+    return [(3 * rng.standard_normal(shape) + 0.5).astype(dtype) for shape in shapes]
+
+
+def forward_and_gradients(op: Any, inputs: Any, params: Any, mask: int) -> Any:
+    """What is written for a row, and what its forward and formulas make; gradients may be None."""
+    xp = get("cpu").xp
+    params = {**op.defaults, **params}
+    plain = op.forward(xp, *inputs, **params)
+    single = len(op.outputs) == 1
+    results = dict(zip(op.outputs, (plain,) if single else plain))
+    written = rows.forward_of(op, xp)(*inputs, **params)
+    g = np.random.default_rng(1).standard_normal(SHAPE).astype(inputs[0].dtype)
+    saved = [{**dict(zip(op.inputs, inputs)), **results}[name] for name in op.saves(mask)]
+    shapes = tuple(None if x is None else x.shape for x in inputs)
+    meta = shapes, params, (g.dtype,) * len(inputs), None, False
+    wanted = op.gradients(mask)(raw, g, saved, shapes, params)
+    backward = registry.backward_of(op, mask)
+    grads = None if backward is None else backward(g, saved, meta)
+    return (written if single else written[0], results["result"]), (grads, wanted)
+
+
+@pytest.mark.parametrize("name, shapes, params", CASES.values(), ids=CASES)
+def test_written_rows_are_those_of_the_table(name: str, shapes: Any, params: Any) -> None:
+    op, inputs = TABLE[name], operands(shapes)
+    for mask in range(1, 1 << len(inputs)):
+        (got, want), (grads, wanted) = forward_and_gradients(op, inputs, params, mask)
+        assert got.dtype == np.float32
+        np.testing.assert_allclose(got, want, 2e-6, 1e-6)
+        for i, slope in enumerate(grads or ()):
+            assert (slope is None) == (not mask >> i & 1)
+            if slope is not None:
+                assert (slope.shape, slope.dtype) == (inputs[i].shape, np.float32)
+                np.testing.assert_allclose(slope, wanted[i].reshape(slope.shape), 2e-5, 5e-6)
+        declines = name == "sigmoid" or "tanh" in params.values() or name.startswith("native")
+        assert grads is not None or declines and (len(shapes) == 1 or mask == 4)
+
+
+@pytest.mark.parametrize("name", ["native_layer_norm", "native_group_norm"])
+def test_norms_without_weights(name: str) -> None:
+    params = {"normalized_shape": (3,)} if "layer" in name else {"num_groups": 2}
+    inputs = [*operands((SHAPE,)), None, None]
+    (got, want), (grads, wanted) = forward_and_gradients(TABLE[name], inputs, params, 1)
+    np.testing.assert_allclose(got, want, 2e-6, 1e-6)
+    np.testing.assert_allclose(grads[0], wanted[0], 2e-5, 5e-6)
+    assert grads[1:] == (None, None)
+
+
+@pytest.mark.parametrize("name, shapes, params", CASES.values(), ids=CASES)
+def test_what_is_written_declines_other_arrays(name: str, shapes: Any, params: Any) -> None:
+    op, mask = TABLE[name], (1 << len(shapes)) - 1
+    (got, want), (grads, _) = forward_and_gradients(op, operands(shapes, float), params, mask)
+    np.testing.assert_allclose(got, want, 1e-12)
+    assert grads is None
+    turned = [np.asfortranarray(x) for x in operands(shapes)]
+    (got, want), (grads, _) = forward_and_gradients(op, turned, params, mask)
+    np.testing.assert_array_equal(got, want)
+    assert grads is None and got.strides == want.strides
+
+
+def test_ends_are_those_of_the_table() -> None:
+    ends = np.array([-np.inf, -1e30, -200, -0.0, 0, 200, 1e30, np.inf, np.nan], np.float32)
+    for name in ("sigmoid", "silu", "gelu"):
+        op = TABLE[name]
+        with np.errstate(all="ignore"):
+            got = registry.FORWARDS[name](ends)
+            want = op.forward(get("cpu").xp, ends)
+        np.testing.assert_array_equal(got, want)
+
+
+def test_training_takes_what_is_written() -> None:
+    x = torch.randn(1 << 5, 8, 1 << 8, requires_grad=True)
+    works: dict[str, Any] = {
+        "gelu": F.gelu, "silu": F.silu, "native_layer_norm": lambda x: F.layer_norm(x, (1 << 8,)),
+        "native_group_norm": lambda x: F.group_norm(x, 2),
+    }  # fmt: skip
+    called: set[Any] = set()
+    for name, work in works.items():
+        called.clear()
+        sys.setprofile(lambda frame, event, _: called.add(frame.f_code))
+        try:
+            work(x).backward(x.detach())
+        finally:
+            sys.setprofile(None)
+        tables = [registry.FORWARDS, registry.BACKWARDS]
+        assert called >= {table[name].__code__ for table in tables if name in table}
