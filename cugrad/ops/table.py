@@ -411,7 +411,10 @@ def _raw_function(op: Op) -> Callable[..., Any]:
             if batched.HIDING and batched.any_batched(members):
                 members = batched.unify(members)
             backend, members = _on_one_backend(members)
-            return backend.wrap(forward(backend.xp, list(members), *args[1:], **params))
+            operands = list(members), *args[1:]
+            if backend.runs_rows:
+                return backend.wrap(backend.run_row(op, operands, params))
+            return backend.wrap(forward(backend.xp, *operands, **params))
 
     else:
 

@@ -41,6 +41,11 @@ def halves(*shapes: tuple[int, ...]) -> list[Made]:
     return [(shape, HALF) for shape in shapes]
 
 
+def lasting(*shapes: tuple[int, ...]) -> list[Any]:
+    """Of four dims, with channels that lie last."""
+    return [(shape, HALF, "last") for shape in shapes]
+
+
 # row, operands (shape and dtype), parameters
 FORWARD: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("native_layer_norm", halves(ROWS, (N,), (N,)), {"normalized_shape": (N,)}),
@@ -64,10 +69,17 @@ FORWARD: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("convolution_input", halves(PLANES, (512, 1, 3, 3)),
      {**BY, "groups": 512, "input_size": (64, 64)}),
     ("convolution_weight", halves(FLAT, FLAT), {**BY, "groups": 2**19, "kernel_size": (3, 3)}),
+    ("convolution", [*lasting(PLANES), *halves((512, 1, 3, 3), (512,))], {**BY, "groups": 512}),
+    ("convolution_input", [*lasting(PLANES), *halves((512, 1, 3, 3))],
+     {**BY, "groups": 512, "input_size": (64, 64)}),
+    ("convolution_weight", lasting(FLAT, FLAT), {**BY, "groups": 2**19, "kernel_size": (3, 3)}),
     ("convolution", halves(PLANES, (512, 2, 3, 3), (512,)), {**BY, "groups": 256}),
     ("convolution_input", halves(PLANES, (512, 2, 3, 3)),
      {**BY, "groups": 256, "input_size": (64, 64)}),
     ("max_pool2d_with_indices", halves(PLANES), WINDOW),
+    *[(name, lasting(PLANES), {**WINDOW, **more}) for name, more in (
+        ("max_pool2d_with_indices", {}), ("avg_pool2d", {}),
+        ("avg_pool_backward", {"input_size": (64, 64)}))],
     ("adaptive_max_pool2d_with_indices", halves(PLANES), {"sizes": (60, 60)}),
     ("avg_pool2d", halves(PLANES), WINDOW),
     ("avg_pool_backward", halves(PLANES), {**WINDOW, "input_size": (64, 64)}),
@@ -127,6 +139,13 @@ FORWARD: list[tuple[str, list[Any], dict[str, Any]]] = [
     *[(name, halves(ROWS), {"dim": dim}) for name in ("sum", "mean") for dim in ((0,), (1,))],
     *[(name, halves(ROWS), {}) for name in ("sum", "mean", "max_all", "min_all")],
     *[(name, halves(CUBE), {"dim": dim}) for name in ("amax", "amin") for dim in ((1,), (2,))],
+    ("index", halves((2**10 + 1, 2**11, 2**10)),
+     {"indices": (((2**21 + 1,), INDEX), ((2**21 + 1,), INDEX))}),
+    ("index", halves((2**16 + 1, 2**15)), {"indices": (((2**31 + 3,), INDEX), ((1,), INDEX))}),
+    ("index_backward", [((2, 2**12), HALF)],
+     {"shape": (2**10 + 1, 2**9, 2**12), "indices": (((2,), INDEX), ((2,), INDEX))}),
+    *[(name, halves(shape), {"diagonal": 5})
+      for name in ("tril", "triu") for shape in (ROWS, CUBE)],
     ("clone", halves(ROWS), {"order": "C"}), ("unsafe_view", halves(ROWS), {"shape": (-1,)}),
     ("to_dtype", halves(ROWS), {"dtype": np.dtype(SINGLE)}),
     ("add", halves(ROWS, ROWS), {}),
@@ -157,6 +176,9 @@ BACKWARD: list[tuple[str, Made, dict[str, Made], list[tuple[int, ...]], dict[str
     ("native_batch_norm", (CHANNELS, HALF),
      {"input": (CHANNELS, HALF), "weight": ((2**20,), HALF), "mean": ((2**20,), SINGLE),
       "invstd": ((2**20,), SINGLE)}, [CHANNELS, (2**20,), (2**20,)], {}),
+    ("batch_norm_inference", (CHANNELS, HALF),
+     {"input": (CHANNELS, HALF), "weight": ((2**20,), HALF), "running_mean": ((2**20,), SINGLE),
+      "running_var": ((2**20,), SINGLE)}, [CHANNELS, *[(2**20,)] * 4], {}),
     ("max_pool2d_with_indices", (PLANES, HALF), {"offsets": (PLANES, BYTE)}, [PLANES], WINDOW),
     ("adaptive_max_pool2d_with_indices", ((*PLANES[:2], 60, 60), HALF),
      {"indices": ((*PLANES[:2], 60, 60), "uint16")}, [PLANES], {"sizes": (60, 60)}),
@@ -252,7 +274,12 @@ else:
     def made(what: Any) -> Any:
         if what is None:
             return None
-        return [*map(made, what)] if isinstance(what, list) else DEVICE_ARRAY(*what)
+        if isinstance(what, list):
+            return [*map(made, what)]
+        if len(what) > 2:
+            n, c, *plane = what[0]
+            return DEVICE_ARRAY((n, *plane, c), what[1]).transpose(0, 3, 1, 2)
+        return DEVICE_ARRAY(*what)
 
     def forward_call(name: str, operands: list[Any], params: dict[str, Any]) -> Callable[[], Any]:
         op = TABLE[name]

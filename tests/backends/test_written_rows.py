@@ -59,6 +59,9 @@ def runs() -> Iterator[Run]:
                 yield Run(case, DTYPES[0], layout)
         elif case.name.startswith("max_pool2d"):  # channels that lie last have kernels of their own
             yield Run(case, DTYPES[0], "last")
+        elif case.name.startswith("avg_pool") or case.params.get("groups", 1) > 1:
+            for dtype in DTYPES:
+                yield Run(case, dtype, "last")
 
 
 def operands(run: Run, seed: int = 0) -> list[Any]:

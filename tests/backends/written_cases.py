@@ -89,11 +89,13 @@ for shape in ((4, 3, 8, 8), (2, 3, 5), (70, 40), (300, 3), (3, 2, 1500), (1, 33,
     vectors = normal(shape[1]), normal(shape[1])
     case("native_batch_norm", f"{shape}", drawn(normal(*shape), *vectors), {},
          (("input", "weight", "bias"), ("input",)))  # fmt: skip
-    case(
-        "batch_norm_inference",
-        f"{shape}",
-        drawn(normal(*shape), *vectors, normal(shape[1]), lambda rng, c=shape[1]: rng.random(c)),
-    )
+    given = [moments(shape[1]), moments(shape[1])]
+    asked = ("input", "weight", "bias"), ("input", "weight"), ("input",), ("weight", "bias")
+    case("batch_norm_inference", f"{shape}", drawn(normal(*shape), *vectors, *given), {}, asked)
+for kind in ("float16", "bfloat16", "float64"):  # other dtypes than sums have
+    given = [lambda rng, kind=kind: (rng.random(3) + 0.1).astype(kind)] * 2
+    case("batch_norm_inference", f"of {kind}", drawn(normal(2, 3, 5), None, normal(3), *given), {},
+         (("input", "bias"),))  # fmt: skip
 case("native_batch_norm", "without weights", drawn(normal(2, 3, 4), None, None), {}, (("input",),))
 
 # Products -----------------------------------------------------------------------------------------
@@ -152,6 +154,8 @@ CONVOLUTIONS = [
     ((1, 2, 4, 5, 6), (3, 2, 2, 3, 2), (1, 2, 1), 1, 1, 1),
     ((2, 3, 9, 8), (6, 1, 3, 3), (2, 1), 1, (1, 2), 3),
     ((2, 4, 30), (4, 1, 3), 1, 1, 1, 4),
+    ((3, 40, 7, 9), (40, 1, 3, 2), 1, 1, 1, 40),  # in packs, and a weight's gradient in two parts
+    ((1, 33, 4, 3), (66, 1, 2, 2), (1, 2), 0, 1, 33),
     ((2, 6, 9, 9), (4, 3, 3, 3), 2, 1, 1, 2),
     ((2, 6, 7), (70, 3, 2), 1, 1, 2, 2),
     ((4, 2, 9, 9), (3, 2, 3, 3), 1, 1, 1, 1),  # a weight's gradient in two parts
@@ -370,6 +374,28 @@ for shape, dim, named in PICKS:
     numbers = np.random.default_rng(0).integers(-shape[dim], shape[dim], named)
     indices = (*[slice(None)] * dim, numbers.astype(np.int32 if dim else np.int64))
     case("index", f"{shape} {dim}", drawn(normal(*shape)), {"indices": indices})
+# shape, the dims that are named, and the shapes of their indices: side by side, and others between
+SEVERAL: list[tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, ...], ...]]] = [
+    ((5, 6), (0, 1), ((9,), (9,))), ((3, 5, 4), (1, 2), ((2, 1), (3,))),
+    ((3, 4, 5, 24), (1, 2), ((7,), (1,))), ((4, 3, 5), (0, 2), ((300,), (300,))),
+    ((2, 3, 4, 5), (0, 1, 2, 3), ((6,), (2, 1), (6,), (2, 6))),
+    ((5, 6, 7), (0, 1), ((2, 1, 3, 1), (1, 4, 1, 2))),
+    ((2, 3, 4, 5), (0, 1, 3), ((8,), (1,), (8,))),
+]  # fmt: skip
+for shape, dims, named in SEVERAL:
+    rng, indices = np.random.default_rng(0), [slice(None)] * (dims[-1] + 1)
+    kind = np.int32 if dims == (1, 2) else np.int64
+    for d, few in zip(dims, named):
+        indices[d] = rng.integers(-shape[d], shape[d], few).astype(kind)
+    case("index", f"{shape} {dims}", drawn(normal(*shape)), {"indices": tuple(indices)})
+    grad = np.ones(shape)[tuple(indices)].shape
+    case("index_backward", f"{shape} {dims}", drawn(normal(*grad)),
+         {"shape": shape, "indices": tuple(indices)}, slack=20)  # fmt: skip
+for dtype in ("bool", "int16", "complex128"):
+    few = lambda rng, kind=dtype: rng.integers(0, 5, (6, 4, 5)).astype(kind)
+    pair = np.array([1, 5, 3]), np.array([[0], [2]])
+    case("index", f"{dtype} of two", drawn(few), {"indices": pair})
+
 for dtype in ("bool", "uint8", "int16", "int64", "complex64", "complex128"):
     few = lambda rng, kind=dtype: rng.integers(0, 5, (6, 3, 5)).astype(kind)
     for dim in (0, 2):
@@ -389,6 +415,21 @@ for shape, dims in COPIES:
 for dtype in ("bool", "int64", "complex64"):
     case("clone", dtype, drawn(lambda rng, d=dtype: rng.integers(0, 5, (9, 4)).astype(d).T),
          {"order": "C"})  # fmt: skip
+
+# planes of one element, of less than a word, of packs, of more than a block
+TRIANGLES = [((5, 4), 0), ((1, 1), 0), ((3, 7), -1), ((2, 3, 8, 8), 1), ((2, 40, 48), -3),
+             ((4, 12), 90), ((4, 12), -90), ((600, 3), -2)]  # fmt: skip
+for shape, diagonal in TRIANGLES:
+    for name in ("tril", "triu"):
+        case(name, f"{shape} {diagonal}", drawn(normal(*shape)), {"diagonal": diagonal})
+for dtype in ("bool", "uint8", "int16", "int64", "complex64", "complex128"):
+    few = lambda rng, kind=dtype: rng.integers(0, 5, (2, 9, 6)).astype(kind)
+    for name in ("tril", "triu"):
+        case(name, dtype, drawn(few), {"diagonal": 1})
+    turned = lambda rng, kind=dtype: rng.integers(0, 5, (9, 6)).astype(kind).T
+    case("tril", f"turned {dtype}", drawn(turned))
+    swapped = lambda rng, kind=dtype: rng.integers(0, 5, (3, 2, 4, 5)).astype(kind).swapaxes(0, 1)
+    case("triu", f"planes {dtype}", drawn(swapped))
 
 # parts of less than a word, of some, of more than a block copies; empty ones, and many
 JOINS = [((3,), 0, (1, 4)), ((4, 8), 1, (8, 16, 8)), ((5, 3), 0, (2, 0, 3)), ((2, 4, 6), 1, (4, 1)),

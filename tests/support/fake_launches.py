@@ -24,6 +24,7 @@ VIEW_NAMES = """
     int64 bool_ ndim shape
 """
 VIEWS = frozenset(VIEW_NAMES.split())
+FILLS = ("zeros_like", "ones_like", "full_like")  # which read nothing
 METHODS = ("astype", "copy", "sum", "max", "min", "all", "any", "fill", "conj", "round", "clip")
 
 
@@ -96,7 +97,8 @@ def _counting(function_of: Callable[[str], Any]) -> Callable[[str], Any]:
             result = call(*args, **kwargs)
             if name == "ascontiguousarray" and result is args[0]:
                 return result
-            several = [x for a in args for x in (a if isinstance(a, (tuple, list)) else (a,))]
+            read = () if name in FILLS else args
+            several = [x for a in read for x in (a if isinstance(a, (tuple, list)) else (a,))]
             note(name, (*several, result), kernels_of(name, args))
             return result
 
@@ -236,6 +238,5 @@ def count_plans() -> None:
     lists.ListKernels._launch = counting_lists  # type: ignore[method-assign]
     for starting in (launch, reductions, written):
         starting.start = counting  # type: ignore[attr-defined]
-    plans._first_run = lambda function, args, *rest: function(*args)  # none is kept
-    for keeping in (launch, reductions):  # what would start them in a straight line does nothing
+    for keeping in (launch, plans, reductions):  # what starts them in a straight line does nothing
         keeping.launches_of = lambda *args, **names: lambda *values: None  # type: ignore[attr-defined]

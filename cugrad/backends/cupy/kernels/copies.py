@@ -129,13 +129,37 @@ extern "C" __global__ void __launch_bounds__(256) take_rows(
     }
 }
 """,
+    # Planes of x, (planes, rows, columns), up to a diagonal, or, `upper`, from it on; else zeros.
+    # Elements are `EACH` words, and steps are in words.
+    "keep_triangle": r"""
+extern "C" __global__ void __launch_bounds__(256) keep_triangle(
+    const T* x, T* y, i64 size, i64 rows, i64 columns, i64 plane_step, i64 row_step,
+    i64 column_step, i64 diagonal, int upper)
+{
+    const i64 i = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * PACK;
+    if (i >= size) return;
+    const i64 width = columns * EACH;
+    const i64 line = i > 0x7fffffff ? i / width : (i64)((unsigned)i / (unsigned)width);
+    const i64 plane = line > 0x7fffffff ? line / rows : (i64)((unsigned)line / (unsigned)rows);
+    const i64 row = line - plane * rows, word = i - line * width, edge = row + diagonal;
+    const i64 first = word / EACH, last = (word + PACK - 1) / EACH;
+    Pack<T, PACK> values = {};
+    if (upper ? last >= edge : first <= edge)
+        values = load(x + plane * plane_step + row * row_step + first * column_step + word % EACH);
+    for (int k = 0; k < PACK; ++k) {
+        const i64 column = (word + k) / EACH;
+        if (upper ? column < edge : column > edge) values.at[k] = (T)0;
+    }
+    save(y + i, values);
+}
+""",
     "join_rows_2": joining(2),
     "join_rows_4": joining(4),
     "join_rows_16": joining(JOINED),
     "copy_lines": "typedef unsigned Index;\n" + _lines,
 }
 NAMES = tuple(KERNELS)
-SOURCE = whole(KERNELS, WIDE=0, READ=1)
+SOURCE = whole(KERNELS, EACH=1, WIDE=0, READ=1)
 
 
 def lines_source(stored: str, pack: int, read: int, wide: bool) -> str:

@@ -60,6 +60,14 @@ __device__ __forceinline__ int channel_of(i64 i, int channels, int length)
 }
 """
 
+# GIVEN: what is there is a variance, whose factor is 1 / sqrt(variance + eps).
+_FACTOR = r"""
+__device__ __forceinline__ A factor_of(A kept, A eps)
+{
+    return GIVEN ? 1 / sqrt(kept + eps) : kept;
+}
+"""
+
 KERNELS = {
     # y = (x - mean) * rstd * weight + bias of each row. Element j has weight j, or, where rows are
     # groups of channels, that of its channel: `spread` elements share one. `parts`: 1 there is a
@@ -246,21 +254,25 @@ extern "C" __global__ void __launch_bounds__(256) channel_factors(
     factors[c] = 1 / sqrt((A)var[c] + eps);
 }
 """,
-    # y = (x - mean) * factor * weight + bias, a mean and a factor for each channel.
+    # y = (x - mean) * factor * weight + bias, a mean and a factor for each channel. `parts` are
+    # those of norm_rows: without a mean none is subtracted.
     "channel_apply": _CHANNEL
+    + PART
+    + _FACTOR
     + PART
     + r"""
 extern "C" __global__ void __launch_bounds__(256) channel_apply(
     const T* x, const W* weight, const W* bias, const A* means, const A* factors, T* y, i64 size,
-    int channels, int length, int parts)
+    int channels, int length, int parts, A eps)
 {
     const i64 i = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * PACK;
     if (i >= size) return;
     const Pack<T, PACK> v = load(x + i);
     Pack<T, PACK> out;
+    int c = channel_of(i, channels, length);
     for (int k = 0; k < PACK; ++k) {  // neighbours are of one channel, or length is 1
-        const int c = channel_of(i + k, channels, length);
-        A r = ((A)v.at[k] - means[c]) * factors[c];
+        if (k > 0 && length == 1) c = c + 1 < channels ? c + 1 : 0;
+        A r = ((A)v.at[k] - (parts & 4 ? means[c] : A(0))) * factor_of(factors[c], eps);
         if (parts & 1) r *= (A)weight[c];
         if (parts & 2) r += (A)bias[c];
         out.at[k] = (T)r;
@@ -273,11 +285,13 @@ extern "C" __global__ void __launch_bounds__(256) channel_apply(
     # second, 4 the mean is subtracted.
     "channel_sums": _WALK
     + PART
+    + _FACTOR
+    + PART
     + r"""
 extern "C" __global__ void __launch_bounds__(256) channel_sums(
     const T* g, const T* x, const A* means, const A* factors, W* slopes, W* offsets, A* sums,
     A* partial, unsigned* tickets, int channels, int count, int length, int part, int per_row,
-    int shared, int parts)
+    int shared, int parts, A eps)
 {
     Walk w = walk_of(channels, count, part);
     A slope = 0, offset = 0;
@@ -285,7 +299,7 @@ extern "C" __global__ void __launch_bounds__(256) channel_sums(
         const i64 at = place_of(e, w.channel, channels, length);
         const i64 row = (i64)(length == 1 ? e : e / length) * per_row + w.channel / shared;
         const A u = (A)g[at], centred = (A)x[at] - (parts & 4 ? means[row] : A(0));
-        slope += u * (centred * factors[row]);
+        slope += u * (centred * factor_of(factors[row], eps));
         offset += u;
     }
     slope = of_walk(slope, Sum());
@@ -322,8 +336,9 @@ extern "C" __global__ void __launch_bounds__(256) channel_backward(
     if (i >= size) return;
     const Pack<T, PACK> u = load(g + i), v = load(x + i);
     Pack<T, PACK> r;
+    int c = channel_of(i, channels, length);
     for (int k = 0; k < PACK; ++k) {
-        const int c = channel_of(i + k, channels, length);
+        if (k > 0 && length == 1) c = c + 1 < channels ? c + 1 : 0;
         const A z = ((A)v.at[k] - means[c]) * factors[c];
         const A h = (A)u.at[k] - sums[channels + c] / count - z * (sums[c] / count);
         r.at[k] = (T)(parts & 1 ? h * factors[c] * (A)weight[c] : h * factors[c]);
@@ -346,4 +361,4 @@ extern "C" __global__ void __launch_bounds__(256) track_moment(
 """,
 }
 NAMES = tuple(KERNELS)
-SOURCE = whole(KERNELS, ACROSS=0, HELD=4)
+SOURCE = whole(KERNELS, ACROSS=0, GIVEN=0, HELD=4)

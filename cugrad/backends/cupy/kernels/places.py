@@ -34,6 +34,31 @@ extern "C" __global__ void __launch_bounds__(256) gather(
     y[i] = x[(i / (count * inner) * n + index) * inner + i % inner];
 }
 """,
+    # Where several indices lead together, of arrays (.., size1, size2): to the sum of each, within
+    # its n, times its step. What is not there has no address.
+    "places_of_several": r"""
+__device__ __forceinline__ i64 place_of(const W* indices, i64 i, i64 n, i64 step)
+{
+    if (indices == nullptr) return 0;
+    i64 index = (i64)indices[i];
+    if (index < 0 || index >= n) index = (index % n + n) % n;  // as CuPy does
+    return index * step;
+}
+extern "C" __global__ void __launch_bounds__(256) places_of_several(
+    const W* i0, const W* i1, const W* i2, const W* i3, i64* places, i64 size, i64 size1,
+    i64 size2, i64 a0, i64 b0, i64 c0, i64 n0, i64 step0, i64 a1, i64 b1, i64 c1, i64 n1,
+    i64 step1, i64 a2, i64 b2, i64 c2, i64 n2, i64 step2, i64 a3, i64 b3, i64 c3, i64 n3,
+    i64 step3)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= size) return;
+    const i64 c = i % size2, b = i / size2 % size1, a = i / size2 / size1;
+    places[i] = place_of(i0, a * a0 + b * b0 + c * c0, n0, step0) +
+                place_of(i1, a * a1 + b * b1 + c * c1, n1, step1) +
+                place_of(i2, a * a2 + b * b2 + c * c2, n2, step2) +
+                place_of(i3, a * a3 + b * b3 + c * c3, n3, step3);
+}
+""",
     # The adjoint: a thread looks through the few indices that may name its element, in order. There
     # are indices for the first `outer` only.
     "gather_backward": r"""

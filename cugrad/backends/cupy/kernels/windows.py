@@ -214,6 +214,33 @@ extern "C" __global__ void __launch_bounds__(256) depthwise(
     y[i] = (T)sum;
 }
 """,
+    # The same of channels that lie last: a thread has a pack of them, of one if `times` is more.
+    "depthwise_last": WINDOW + PART + _PACKS + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) depthwise_last(
+    const T* x, const T* weight, const T* bias, T* y, const Window w, i64 count, int packs,
+    int times, int has_bias)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= count) return;
+    const Spot s = spot_of(i, packs);
+    const Place o = place_in(s.place, w.outputs);
+    const int inputs = packs * PACK / times, taps = w.kernel[0] * w.kernel[1] * w.kernel[2];
+    const T* from = x + o.plane * w.size[0] * w.size[1] * w.size[2] * inputs + s.channel / times;
+    const T* factors = weight + (i64)s.channel * taps;
+    A sums[PACK];
+    for (int e = 0; e < PACK; ++e) sums[e] = has_bias ? (A)bias[s.channel + e] : A(0);
+    FOR_KERNEL(w, k) {
+        const int a = read_by(w, 0, o.at[0], k0), b = read_by(w, 1, o.at[1], k1);
+        const int c = read_by(w, 2, o.at[2], k2);
+        if (a < 0 || b < 0 || c < 0) continue;
+        const Pack<T, PACK> values = load(from + offset_in(w.size, a, b, c) * inputs);
+        for (int e = 0; e < PACK; ++e) sums[e] += (A)factors[e * taps + k] * (A)values.at[e];
+    }
+    Pack<T, PACK> result;
+    for (int e = 0; e < PACK; ++e) result.at[e] = (T)sums[e];
+    save(y + i * PACK, result);
+}
+""",
     # Its adjoint in the input.
     "depthwise_input": WINDOW + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) depthwise_input(
@@ -236,6 +263,35 @@ extern "C" __global__ void __launch_bounds__(256) depthwise_input(
         }
     }
     x[i] = (T)sum;
+}
+""",
+    "depthwise_input_last": WINDOW + PART + _PACKS + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) depthwise_input_last(
+    const T* g, const T* weight, T* x, const Window w, i64 count, int packs, int times)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= count) return;
+    const Spot s = spot_of(i, packs);
+    const Place p = place_in(s.place, w.size);
+    const int outputs = packs * PACK * times, taps = w.kernel[0] * w.kernel[1] * w.kernel[2];
+    const T* from = g + p.plane * w.outputs[0] * w.outputs[1] * w.outputs[2] * outputs;
+    A sums[PACK];
+    for (int e = 0; e < PACK; ++e) sums[e] = 0;
+    for (int j = 0; j < times; ++j) {
+        const i64 channel = (i64)s.channel * times + j;
+        const T* factors = weight + channel * taps;
+        FOR_KERNEL(w, k) {
+            const int a = window_of(w, 0, p.at[0], k0), b = window_of(w, 1, p.at[1], k1);
+            const int c = window_of(w, 2, p.at[2], k2);
+            if (a < 0 || b < 0 || c < 0) continue;
+            const Pack<T, PACK> slopes =
+                load(from + offset_in(w.outputs, a, b, c) * outputs + channel);
+            for (int e = 0; e < PACK; ++e) sums[e] += (A)factors[e * taps + k] * (A)slopes.at[e];
+        }
+    }
+    Pack<T, PACK> result;
+    for (int e = 0; e < PACK; ++e) result.at[e] = (T)sums[e];
+    save(x + i * PACK, result);
 }
 """,
     # Its adjoint in the weight: a block for each position of the kernel of each channel.
@@ -262,6 +318,41 @@ extern "C" __global__ void __launch_bounds__(256) depthwise_weight(
     }
     sum = of_team(sum, blockDim.x, Sum());
     if (threadIdx.x == 0) result[blockIdx.x] = (T)sum;
+}
+""",
+    # The same of channels that lie last: a block has 32 of them, in 8 lines, and `part` places.
+    "depthwise_weight_last": WINDOW + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) depthwise_weight_last(
+    const T* g, const T* x, T* result, A* partial, unsigned* tickets, const Window w, i64 places,
+    i64 part, int channels, int times)
+{
+    const int taps = w.kernel[0] * w.kernel[1] * w.kernel[2], line = threadIdx.x / 32;
+    const int channel = blockIdx.x / taps * 32 + threadIdx.x % 32, tap = blockIdx.x % taps;
+    const int k2 = tap % w.kernel[2], k1 = tap / w.kernel[2] % w.kernel[1];
+    const int k0 = tap / w.kernel[2] / w.kernel[1];
+    const i64 size = (i64)w.size[0] * w.size[1] * w.size[2], first = blockIdx.y * part;
+    const i64 end = channel >= channels ? 0 : places - first < part ? places : first + part;
+    A sum = 0;
+    for (i64 e = first + line; e < end; e += 8) {
+        const Place o = place_in(e, w.outputs);  // its plane is the image
+        const int a = read_by(w, 0, o.at[0], k0), b = read_by(w, 1, o.at[1], k1);
+        const int c = read_by(w, 2, o.at[2], k2);
+        if (a < 0 || b < 0 || c < 0) continue;
+        const i64 at = o.plane * size + offset_in(w.size, a, b, c);
+        sum += (A)x[at * (channels / times) + channel / times] * (A)g[e * channels + channel];
+    }
+    sum = of_lines(sum, Sum());
+    const i64 place = (i64)channel * taps + tap, all = (i64)channels * taps;
+    if (gridDim.y > 1) {
+        if (line == 0 && channel < channels) partial[blockIdx.y * all + place] = sum;
+        if (!comes_last(tickets + blockIdx.x, gridDim.y)) return;
+        sum = 0;
+        if (channel < channels)
+            for (int k = line; k < (int)gridDim.y; k += 8)
+                sum += ((const volatile A*)partial)[k * all + place];
+        sum = of_lines(sum, Sum());
+    }
+    if (line == 0 && channel < channels) result[place] = (T)sum;
 }
 """,
     # y += bias of the channel, in place.
@@ -477,6 +568,57 @@ extern "C" __global__ void __launch_bounds__(256) avg_pool_backward(
             sum += (A)from[offset_in(w.outputs, a, b, c)] / divisor_of(w, a, b, c, inside, given);
     }
     x[i] = (T)sum;
+}
+""",
+    # Both of channels that lie last: a thread has a pack of them.
+    "avg_pool_last": WINDOW + PART + _PACKS + PART + _DIVISOR + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) avg_pool_last(
+    const T* x, T* y, const Window w, i64 count, int packs, int inside, int given)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= count) return;
+    const Spot s = spot_of(i, packs);
+    const Place o = place_in(s.place, w.outputs);
+    const int channels = packs * PACK;
+    const T* from = x + o.plane * w.size[0] * w.size[1] * w.size[2] * channels + s.channel;
+    A sums[PACK];
+    for (int e = 0; e < PACK; ++e) sums[e] = 0;
+    FOR_KERNEL(w, k) {
+        const int a = read_by(w, 0, o.at[0], k0), b = read_by(w, 1, o.at[1], k1);
+        const int c = read_by(w, 2, o.at[2], k2);
+        if (a < 0 || b < 0 || c < 0) continue;
+        const Pack<T, PACK> values = load(from + offset_in(w.size, a, b, c) * channels);
+        for (int e = 0; e < PACK; ++e) sums[e] += (A)values.at[e];
+    }
+    const A divisor = divisor_of(w, o.at[0], o.at[1], o.at[2], inside, given);
+    Pack<T, PACK> result;
+    for (int e = 0; e < PACK; ++e) result.at[e] = (T)(sums[e] / divisor);
+    save(y + i * PACK, result);
+}
+""",
+    "avg_pool_backward_last": WINDOW + PART + _PACKS + PART + _DIVISOR + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) avg_pool_backward_last(
+    const T* g, T* x, const Window w, i64 count, int packs, int inside, int given)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= count) return;
+    const Spot s = spot_of(i, packs);
+    const Place p = place_in(s.place, w.size);
+    const int channels = packs * PACK;
+    const T* from = g + p.plane * w.outputs[0] * w.outputs[1] * w.outputs[2] * channels + s.channel;
+    A sums[PACK];
+    for (int e = 0; e < PACK; ++e) sums[e] = 0;
+    FOR_KERNEL(w, k) {
+        const int a = window_of(w, 0, p.at[0], k0), b = window_of(w, 1, p.at[1], k1);
+        const int c = window_of(w, 2, p.at[2], k2);
+        if (a < 0 || b < 0 || c < 0) continue;
+        const Pack<T, PACK> slopes = load(from + offset_in(w.outputs, a, b, c) * channels);
+        const A divisor = divisor_of(w, a, b, c, inside, given);
+        for (int e = 0; e < PACK; ++e) sums[e] += (A)slopes.at[e] / divisor;
+    }
+    Pack<T, PACK> result;
+    for (int e = 0; e < PACK; ++e) result.at[e] = (T)sums[e];
+    save(x + i * PACK, result);
 }
 """,
 }  # fmt: skip

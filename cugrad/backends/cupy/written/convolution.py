@@ -16,8 +16,8 @@ from ...wanted import wanted
 from ...windows import Ints
 from ..gemm import matmul
 from ..kernels.windows import KERNELS
-from . import direct
-from .launch import BLOCK, FLOATS, LIMIT, blocks, dense, int32, int64, kernel, name_of, pack_of
+from . import depthwise, direct
+from .launch import BLOCK, FLOATS, blocks, dense, int32, int64, kernel, name_of, pack_of
 from .registry import forward
 from .windows import Windows, launch, windows_over
 
@@ -73,21 +73,16 @@ def convolution(
         result = cudnn.convolve(input, weight, bias, windows)
         if result is not None:
             return result
+    if groups > 1 and weight.shape[1] == 1:
+        return depthwise.convolve(input, weight, bias, windows)
     x, weight = dense(input), dense(weight)
     shape = (input.shape[0], weight.shape[0], *windows.outputs)
-    alone = groups > 1 and weight.shape[1] == 1
-    if not alone and _is_direct(windows, weight.shape, shape[0], groups):
+    if _is_direct(windows, weight.shape, shape[0], groups):
         return direct.convolve(
             x, weight, None if bias is None else dense(bias), windows, groups, False
         )  # fmt: skip
     if groups > 1:
-        if not alone:
-            return None
-        result = ndarray(shape, x.dtype)
-        first = weight if bias is None else dense(bias)
-        launch("depthwise", windows, result.size, [x, weight, first, result],
-               int32(shape[1]), int32(shape[1] // groups), int32(bias is not None))  # fmt: skip
-        return result
+        return None
     matrix = weight.reshape(weight.shape[0], -1)
     if _is_pointwise(windows):
         result = _shaped(matmul(matrix, x.reshape(*x.shape[:2], -1)), shape)
@@ -162,17 +157,13 @@ def convolution_input(
         by_cudnn = cudnn.gradient_of_input(grad_output, weight, (images, channels, *size), windows)
         if by_cudnn is not None:
             return by_cudnn
+    if groups > 1 and weight.shape[1] == 1:
+        return depthwise.gradient_of_input(grad_output, weight, windows, groups)
     g, weight = dense(grad_output), dense(weight)
-    alone = groups > 1 and weight.shape[1] == 1
-    if not alone and _is_direct(windows, weight.shape, images, groups):
+    if _is_direct(windows, weight.shape, images, groups):
         return direct.convolve(g, weight, None, windows, groups, True)
     if groups > 1:
-        if not alone:
-            return None
-        result = ndarray((images, channels, *size), g.dtype)
-        launch("depthwise_input", windows, result.size, [g, weight, result], int32(channels),
-               int32(weight.shape[0] // groups))  # fmt: skip
-        return result
+        return None
     matrix, length = weight.reshape(weight.shape[0], -1).T, prod(windows.outputs)
     if _is_pointwise(windows):
         return _shaped(matmul(matrix, g.reshape(images, -1, length)), (images, channels, *size))
@@ -210,9 +201,9 @@ def convolution_weight(
         by_cudnn = cudnn.gradient_of_weight(grad_output, input, shape, windows)
         if by_cudnn is not None:
             return by_cudnn
-    g, x = dense(grad_output), dense(input)
     if groups > 1 and shape[1] == 1:
-        return _depthwise_weight(g, x, windows, groups)
+        return depthwise.gradient_of_weight(grad_output, input, windows, groups)
+    g, x = dense(grad_output), dense(input)
     if _is_direct(windows, shape, images, groups):
         return direct.convolve_weight(g, x, windows, groups, shape)
     if groups > 1:
@@ -241,14 +232,3 @@ def _rows_of_places(x: Array, g: Array, windows: Windows) -> tuple[Array, Array]
         (x, g, columns, slopes, windows.packed, int64(count), int64(g.size), int32(channels),
          int32(outputs), int64(width)))  # fmt: skip
     return columns, slopes
-
-
-def _depthwise_weight(g: Array, x: Array, windows: Windows, groups: int) -> Array | None:
-    channels = g.shape[1]
-    if x.shape[1] != groups or channels % groups or channels * windows.taps >= LIMIT:
-        return None
-    result = ndarray((channels, 1, *windows.kernel), g.dtype)
-    run = kernel(KERNELS["depthwise_weight"], "depthwise_weight", name_of(g.dtype))
-    run((result.size,), (BLOCK,), (g, x, result, windows.packed, int32(x.shape[0]),
-        int32(channels), int32(channels // groups)))  # fmt: skip
-    return result

@@ -86,9 +86,14 @@ def _max_pool(n: int) -> None:
         windows = _pooled(self, n, kernel_size, stride, padding, 1, ceil_mode)
         if windows is None:
             return None
-        result = ndarray((*self.shape[:-n], *windows.outputs), self.dtype)
-        launch("avg_pool", windows, result.size, [dense(self), result],
-               *_divisor(count_include_pad, divisor_override))  # fmt: skip
+        shape = (*self.shape[:-n], *windows.outputs)
+        divisor = _divisor(count_include_pad, divisor_override)
+        if self.ndim == n + 2 and is_last(self):
+            result = new_last(shape, self.dtype)
+            launch_last("avg_pool_last", windows, result, [self, result], *divisor)
+            return result
+        result = ndarray(shape, self.dtype)
+        launch("avg_pool", windows, result.size, [dense(self), result], *divisor)
         return result
 
 
@@ -148,14 +153,19 @@ def avg_pool_backward(
     grad_output: Array, input_size: tuple[int, ...], kernel_size: Ints, stride: Ints | None,
     padding: Ints, ceil_mode: bool, count_include_pad: bool, divisor_override: int | None,
 ) -> Array | None:  # fmt: skip
-    """In one kernel."""
+    """In one kernel; where the channels lie last, those of the result do."""
     n, size = len(input_size), tuple(input_size)
     windows = windows_over(size, kernel_size, stride, padding, 1, ceil_mode)
     if windows is None or name_of(grad_output.dtype) not in FLOATS or not grad_output.size:
         return None
     if tuple(grad_output.shape[-n:]) != windows.outputs:
         return None
-    result = ndarray((*grad_output.shape[:-n], *size), grad_output.dtype)
-    launch("avg_pool_backward", windows, result.size, [dense(grad_output), result],
-           *_divisor(count_include_pad, divisor_override))  # fmt: skip
+    shape = (*grad_output.shape[:-n], *size)
+    divisor = _divisor(count_include_pad, divisor_override)
+    if grad_output.ndim == n + 2 and is_last(grad_output):
+        result = new_last(shape, grad_output.dtype)
+        launch_last("avg_pool_backward_last", windows, result, [grad_output, result], *divisor)
+        return result
+    result = ndarray(shape, grad_output.dtype)
+    launch("avg_pool_backward", windows, result.size, [dense(grad_output), result], *divisor)
     return result

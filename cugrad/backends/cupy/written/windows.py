@@ -78,13 +78,14 @@ def launch(
 
 
 def launch_last(
-    name: str, windows: Windows, result: Array, arrays: list[Array], *rest: Any, index: str = ""
-) -> None:
+    name: str, windows: Windows, result: Array, arrays: list[Array], *rest: Any, index: str = "",
+    packing: bool = True,
+) -> None:  # fmt: skip
     """Starts a kernel of channels that lie last, with a thread for each pack of them in `result`,
     which is one of the arrays.
     """
     channels = result.shape[1]
-    pack = pack_of(channels, *arrays)
+    pack = pack_of(channels, *arrays) if packing else 1
     packs = int32(channels // pack)
     launch(
         name, windows, result.size // pack, arrays, packs, *rest, index=index, pack=pack

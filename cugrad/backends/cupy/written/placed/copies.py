@@ -14,7 +14,16 @@ from ..launch import BLOCK, LIMIT, blocks, dense, int32, int64, kernel, name_of
 from ..plans import kept
 from ..registry import NodeCall, backward, forward
 
-__all__ = ["INDICES", "MOST_Y", "named_by_one", "team_for"]
+__all__ = [
+    "INDICES",
+    "MOST_Y",
+    "STORED",
+    "named_by_one",
+    "span",
+    "take_rows",
+    "taken_along",
+    "team_for",
+]
 
 Array = Any  # cupy.ndarray
 ndarray = cupy.ndarray
@@ -80,6 +89,43 @@ def unsafe_view(self: Array, shape: tuple[int, ...]) -> Array | None:
     return None if copy is None else copy.reshape(shape)
 
 
+def _triangle(x: Array, diagonal: int, upper: bool) -> Array | None:
+    """In one kernel, of elements of any dtype."""
+    if x.ndim < 2 or not x.size or x.itemsize not in STORED:
+        return None
+    planes = range(x.ndim - 2)
+    if x.itemsize == 16 and x.strides[-1] != 16 or span(x, planes) is None:
+        x = dense(x)
+    (rows, columns), (_, plane_step) = x.shape[-2:], span(x, planes) or (1, 0)
+    result, steps = ndarray(x.shape, x.dtype), (plane_step, *x.strides[-2:])
+    stored, each = STORED[x.itemsize]
+    size = x.itemsize // each
+    if any(step % size for step in steps):
+        return None
+    pack = 1
+    if steps[2] == x.itemsize:
+        together = columns * x.itemsize, *steps[:2], x.data.ptr, result.data.ptr
+        pack = gcd(16, *together) // size
+    run = kernel(KERNELS["keep_triangle"], "keep_triangle", stored, None, pack, EACH=each)
+    edge = max(-rows, min(columns, int(diagonal)))
+    run((blocks(x.size * each // pack),), (BLOCK,),
+        (x, result, int64(x.size * each), int64(rows), int64(columns),
+         *[int64(step // size) for step in steps], int64(edge), int32(upper)))  # fmt: skip
+    return result
+
+
+@forward("tril", keeps=True)
+def tril(self: Array, diagonal: int) -> Array | None:
+    """In one kernel."""
+    return _triangle(self, diagonal, False)
+
+
+@forward("triu", keeps=True)
+def triu(self: Array, diagonal: int) -> Array | None:
+    """In one kernel."""
+    return _triangle(self, diagonal, True)
+
+
 # Picked along a dim -------------------------------------------------------------------------------
 
 
@@ -104,22 +150,31 @@ def _taken(x: Array, index: Array, dim: int) -> Array | None:
         return None
     planes, plane_step, width, step = _spans(x, dim) or _spans(x := dense(x), dim)
     result = ndarray(shape, x.dtype)
+    spans = (planes, plane_step), x.strides[dim], (width, step)
+    take_rows(x, index, result, x.shape[dim], spans)
+    return result
+
+
+def take_rows(x: Array, index: Array, result: Array, n: int, spans: Any) -> None:
+    """Copies rows of planes that an index below n names; `spans` are how many planes there are and
+    the bytes from one to the next, those from row to row, and what `span` says of a row.
+    """
+    (planes, plane_step), row_step, (width, step) = spans
     apart = width > 1 and step != x.itemsize
     nbytes = x.itemsize if apart else width * x.itemsize
-    steps = plane_step, x.strides[dim], step if apart else nbytes
+    steps = plane_step, row_step, step if apart else nbytes
     word = word_of(nbytes, *steps, x.data.ptr, result.data.ptr)
     count = width * x.itemsize // word.size  # elements of a row
     team = team_for(count // word.pack)
     tiles = min(MOST_Y, blocks(count, team * word.pack * 4))
     run = kernel(KERNELS["take_rows"], "take_rows", word.stored, name_of(index.dtype), word.pack)
     run((blocks(planes * index.size, BLOCK // team), tiles), (BLOCK,),
-        (x, dense(index), result, int64(planes * index.size), int64(x.shape[dim]),
-         int64(index.size), int64(count), *[int64(word.of(s)) for s in steps[:2]],
+        (x, dense(index), result, int64(planes * index.size), int64(n), int64(index.size),
+         int64(count), *[int64(word.of(s)) for s in steps[:2]],
          int64(word.of(step) if apart else 1), int32(team)))  # fmt: skip
-    return result
 
 
-_taken_as_before = kept(_taken, ("x", "index"), ("dim",))
+taken_along = kept(_taken, ("x", "index"), ("dim",))
 
 
 @forward("index_select", keeps=True)
@@ -146,13 +201,6 @@ def named_by_one(indices: Any) -> tuple[int, Array] | None:
         return None
     index = indices[places[0]]
     return (places[0], index) if name_of(index.dtype) in INDICES else None  # a mask has other dims
-
-
-@forward("index")
-def index(self: Array, indices: Any) -> Array | None:
-    """In one kernel, of what one array of indices names."""
-    named = named_by_one(indices)
-    return None if named is None else _taken_as_before(self, named[1], named[0])
 
 
 # Joined -------------------------------------------------------------------------------------------

@@ -27,9 +27,9 @@ from ..launch import (
 from ..ordering import MOST, places_for
 from ..plans import kept
 from ..registry import NodeCall, backward, forward
-from .copies import INDICES, MOST_Y, named_by_one, team_for
+from .copies import INDICES, MOST_Y, team_for
 
-__all__: list[str] = []
+__all__ = ["added_along", "with_rows"]
 
 Array = Any  # cupy.ndarray
 ndarray = cupy.ndarray
@@ -201,7 +201,7 @@ def _added(
 # Rows of planes -----------------------------------------------------------------------------------
 
 
-def _with_rows(
+def with_rows(
     x: Array | None, g: Array, index: Array, shape: tuple[int, ...], dim: int,
     factor: float = 1.0, left_out: int = -1,
 ) -> Array | None:  # fmt: skip
@@ -278,7 +278,7 @@ def embedding_backward(
 ) -> Array | None:
     """Of few indices sums in their order, the same bits in each run; else rows are listed first."""
     shape = num_weights, grad_output.shape[-1]
-    return _with_rows(None, grad_output, indices, shape, 0, left_out=padding_idx)
+    return with_rows(None, grad_output, indices, shape, 0, left_out=padding_idx)
 
 
 @forward("index_select_backward", keeps=True)
@@ -288,7 +288,7 @@ def index_select_backward(
     """As `embedding_backward`."""
     if index.ndim > 1 or not 0 <= dim < len(shape):
         return None
-    return _with_rows(None, grad, index, tuple(shape), dim)
+    return with_rows(None, grad, index, tuple(shape), dim)
 
 
 @forward("index_add", keeps=True)
@@ -300,17 +300,10 @@ def index_add(
         return None
     if not 0 <= dim < self.ndim or source.ndim != self.ndim:
         return None
-    return _with_rows(self, source, index, self.shape, dim, float(alpha))
+    return with_rows(self, source, index, self.shape, dim, float(alpha))
 
 
-@forward("index_backward")
-def index_backward(grad: Array, shape: tuple[int, ...], indices: Any) -> Array | None:
-    """That of an array of indices along one dim, with all of the dims beside it."""
-    named = named_by_one(indices)
-    return None if named is None else _gathered(grad, named[1], tuple(shape), named[0])
-
-
-_gathered = kept(
-    lambda grad, index, shape, dim: _with_rows(None, grad, index, shape, dim),
+added_along = kept(
+    lambda grad, index, shape, dim: with_rows(None, grad, index, shape, dim),
     ("grad", "index"), ("shape", "dim"),
 )  # fmt: skip

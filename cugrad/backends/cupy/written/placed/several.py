@@ -1,0 +1,142 @@
+"""What several arrays of indices name together: a kernel finds the places, and others then read or
+add up as they do for one array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd, prod
+from typing import Any
+
+import cupy
+import numpy as np
+
+from ...fused.layouts import Operand, layout_of
+from ...kernels.places import KERNELS
+from ..launch import BLOCK, blocks, dense, int64, kernel, name_of
+from ..plans import kept
+from ..registry import forward
+from .copies import INDICES, STORED, named_by_one, span, take_rows, taken_along
+from .sums import added_along, with_rows
+
+__all__: list[str] = []
+
+Array = Any  # cupy.ndarray
+Sizes = tuple[int, ...]
+ndarray = cupy.ndarray
+
+MOST = 4  # arrays
+ENDLESS = 1 << 62  # more places than any memory has
+
+
+def named_by_several(indices: Any) -> tuple[Sizes, list[Array | None]] | None:
+    """The dims that arrays of indices name, with all of the dims beside them, and the arrays, of
+    one dtype, with None for those that are missing; None for other indices.
+    """
+    if type(indices) is not tuple:
+        return None
+    whole = slice(None)
+    dims = [d for d, i in enumerate(indices) if not (type(i) is slice and i == whole)]
+    arrays = [indices[d] for d in dims]
+    if not 1 < len(dims) <= MOST or any(type(i) is not ndarray or not i.size for i in arrays):
+        return None
+    if name_of(arrays[0].dtype) not in INDICES or any(i.dtype != arrays[0].dtype for i in arrays):
+        return None
+    return tuple(dims), [*arrays, *[None] * (MOST - len(arrays))]
+
+
+def _places(arrays: Sequence[Array], sizes: Sequence[int], steps: Sequence[int]) -> Array:
+    """Where arrays of indices, which broadcast, lead: each to its index within a size, times a
+    step.
+    """
+    shape = np.broadcast_shapes(*[i.shape for i in arrays])
+    result = ndarray(shape, np.int64)
+    operands = [Operand(i.itemsize, i.shape, i.strides) for i in (*arrays, result)]
+    layout = layout_of(shape, operands, packing=False)
+    if layout is None or len(layout.shape) > 3:
+        return _places([dense(cupy.broadcast_to(i, shape)) for i in arrays], sizes, steps)
+    missing = 3 - len(layout.shape)
+    numbers = [int64(result.size), *map(int64, ((1,) * missing + layout.shape)[1:])]
+    each = [*zip(layout.strides, sizes, steps)] + [((), 1, 0)] * (MOST - len(arrays))
+    for strides, n, step in each:
+        numbers += [int64(k) for k in (*(0,) * (3 - len(strides)), *strides, n, step)]
+    name = "places_of_several"
+    run = kernel(KERNELS[name], name, "int64", name_of(arrays[0].dtype))
+    absent = [None] * (MOST - len(arrays))
+    run((blocks(result.size),), (BLOCK,), (*arrays, *absent, result, *numbers))
+    return result
+
+
+def _beside(dims: Sizes, rank: int) -> tuple[Sizes, Sizes]:
+    """The dims before those that are named, and behind them, where these stand together; else all
+    of the others stand behind.
+    """
+    if dims[-1] - dims[0] == len(dims) - 1:
+        return tuple(range(dims[0])), tuple(range(dims[-1] + 1, rank))
+    return (), tuple([d for d in range(rank) if d not in dims])
+
+
+def _taken(x: Array, *rest: Any) -> Array | None:
+    """x at the places that arrays of indices name in some dims."""
+    arrays, dims = [i for i in rest[:-1] if i is not None], rest[-1]
+    before, behind = _beside(dims, x.ndim)
+    if not x.size or x.itemsize not in STORED:
+        return None
+    if any(x.strides[d] < 0 for d in dims) or span(x, before) is None or span(x, behind) is None:
+        x = dense(x)
+    above, within = span(x, before), span(x, behind)
+    if above is None or within is None:
+        return None
+    if within[0] > 1 and within[1] != x.itemsize and x.itemsize > 8:
+        return None
+    unit = gcd(*[x.strides[d] for d in dims]) or x.itemsize
+    places = _places(arrays, [x.shape[d] for d in dims], [x.strides[d] // unit for d in dims])
+    shape = [x.shape[d] for d in before], places.shape, [x.shape[d] for d in behind]
+    result = ndarray(tuple([n for part in shape for n in part]), x.dtype)
+    take_rows(x, places, result, ENDLESS, (above, unit, within))
+    return result
+
+
+def _added(grad: Array, *rest: Any) -> Array | None:
+    """Zeros of a shape, to which grad is added at the places that arrays of indices name."""
+    arrays, (shape, dims) = [i for i in rest[:-2] if i is not None], rest[-2:]
+    before, behind = _beside(dims, len(shape))
+    named = [shape[d] for d in dims]
+    steps = [prod(named[k + 1 :]) for k in range(len(named))]
+    parts = [shape[d] for d in before], [prod(named)], [shape[d] for d in behind]
+    if not prod(shape):
+        return None
+    merged = tuple([n for part in parts for n in part])
+    result = with_rows(None, grad, _places(arrays, named, steps), merged, len(before))
+    if result is None:
+        return None
+    order = *before, *dims, *behind
+    result = result.reshape([shape[d] for d in order])
+    return dense(result.transpose([order.index(d) for d in range(len(shape))]))
+
+
+INDICES_OF = tuple([f"i{k}" for k in range(MOST)])
+_taken_at_several = kept(_taken, ("x", *INDICES_OF), ("dims",), INDICES_OF[2:])
+_added_at_several = kept(_added, ("grad", *INDICES_OF), ("shape", "dims"), INDICES_OF[2:])
+
+
+@forward("index")
+def index(self: Array, indices: Any) -> Array | None:
+    """In one kernel, of what one array of indices names; in two, of what several do."""
+    one = named_by_one(indices)
+    if one is not None:
+        return taken_along(self, one[1], one[0])
+    several = named_by_several(indices)
+    return None if several is None else _taken_at_several(self, *several[1], several[0])
+
+
+@forward("index_backward")
+def index_backward(grad: Array, shape: tuple[int, ...], indices: Any) -> Array | None:
+    """As `embedding_backward`; of several arrays after a kernel that finds the places."""
+    one = named_by_one(indices)
+    if one is not None:
+        return added_along(grad, one[1], tuple(shape), one[0])
+    several = named_by_several(indices)
+    if several is None:
+        return None
+    return _added_at_several(grad, *several[1], tuple(shape), several[0])
