@@ -97,6 +97,7 @@ class Backend(Protocol):
     runs_rows: bool  # by `run_row`, in a way of its own; else a row's forward runs with `xp`
     least: int  # elements of a gradient from which on `gradients_function` is asked, of those
     makes_kernels: bool  # of graphs and of lists: `graph_function`, `list_kernels`
+    keeps_launches: bool  # of rows, of their changes in place, and of sums: `plus`, `add_to`
     stands_in: bool  # for any device that a program names: it is simulated
     model: Any  # what work costs on a device whose time is virtual; None of all others
     device_type: str

@@ -1,4 +1,4 @@
-"""Sums of gradients that meet, in the kernels of a backend that makes some."""
+"""Sums of gradients that meet, by the launches that a backend keeps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _kernels: dict[type, tuple[Callable[..., Any], Callable[..., Any]]] = {}  # by t
 
 
 def _enter(backend: Backend) -> None:
-    if backend.makes_kernels:
+    if backend.keeps_launches:
         _kernels[backend.array_types[0]] = backend.plus, backend.add_to
 
 

@@ -42,11 +42,11 @@ class KeptChanges(dict[Op, Any]):
         return change
 
 
-_changes: dict[type, KeptChanges] = {}  # by array type, of backends that make kernels
+_changes: dict[type, KeptChanges] = {}  # by array type, of backends that keep launches
 
 
 def _add_changes(backend: Any) -> None:
-    if backend.makes_kernels:
+    if backend.keeps_launches:
         _changes[backend.array_types[0]] = KeptChanges(backend)
 
 
@@ -205,7 +205,7 @@ def _fits(op: Op, arrays: list[Any]) -> bool:
     home = arrays[0]
     if op.ufunc is None or home.size < DIRECT or home.dtype.char not in "fd":
         return False
-    if is_dense(home) and backend_of(home).makes_kernels:
+    if is_dense(home) and backend_of(home).keeps_launches:
         return False  # its own kernel writes there, in whatever order the elements lie
     for x in arrays[1:]:
         if type(x) is float or type(x) is int:

@@ -392,7 +392,7 @@ class BatchedBackend:
     """What arrays of one level answer to `backend_of`: the device is that of their values."""
 
     name = "batched"
-    readable, runs_rows, makes_kernels = False, True, False
+    readable, runs_rows, makes_kernels, keeps_launches = False, True, False, False
     attention: Any = None  # by rows
     array_types: tuple[type, ...] = (BatchedArray,)
 

@@ -46,6 +46,7 @@ class CupyBackend:
 
     name = "cupy"
     readable, runs_rows, makes_kernels, stands_in = True, True, True, False
+    keeps_launches = True
     least = 0
     device_type = "cuda"
     array_types: tuple[type, ...] = (cupy.ndarray,)

@@ -49,6 +49,7 @@ class MetaBackend:
 
     name = device_type = "meta"
     readable, runs_rows, makes_kernels, stands_in = True, False, False, False
+    keeps_launches = False
     array_types: tuple[type, ...] = (MetaArray,)
     attention: Any = None  # by rows
     model: Any = None

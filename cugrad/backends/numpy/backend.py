@@ -367,6 +367,7 @@ class NumpyBackend:
 
     name = "numpy"
     readable, runs_rows, makes_kernels, stands_in = True, True, False, False
+    keeps_launches = False
     least, widens = LEAST, True  # elementwise rows of half precision are computed in float32
     device_type = "cpu"
     array_types: tuple[type, ...] = (np.ndarray, np.generic)

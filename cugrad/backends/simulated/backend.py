@@ -16,6 +16,7 @@ from ..numpy.backend import HostRng
 from ..wanted import wanted
 from .array import SimulatedArray, run
 from .cost import Model
+from .graphs import ListKernels, NumberKernels, graph_function
 from .machine import Machine, SimulatedEvent, SimulatedStream
 from .memory import empty_pinned, pinned_of
 from .mirrors import MirroredRank
@@ -96,7 +97,8 @@ class SimulatedBackend:
     CUDA, share one machine, but their arrays do not mix.
     """
 
-    readable, runs_rows, makes_kernels, stands_in = True, True, False, True
+    readable, runs_rows, makes_kernels, stands_in = True, True, True, True
+    keeps_launches = False
     least = 0
     attention: Any = None  # by rows
 
@@ -139,6 +141,20 @@ class SimulatedBackend:
     def gradients_function(self, op: Any, mask: int, raw: Any) -> Callable[..., Any] | None:
         """The gradients of a row, at such a cost, too."""
         return gradients_of(op, mask, raw, self.machine)
+
+    def graph_function(
+        self, name: str, results: Any, arrays: Any, targets: Any = None
+    ) -> Callable[[Any], list[Array]]:  # fmt: skip
+        """Traced results of arrays like these, at the cost of the kernel that CUDA has of them."""
+        return graph_function(self._kind, name, results, arrays, targets)
+
+    def list_kernels(self, graph_of: Any) -> ListKernels:
+        """What changes lists of arrays in place, at the cost of few launches for all."""
+        return ListKernels(self._kind, graph_of)
+
+    def number_kernels(self, graph: Any) -> NumberKernels:
+        """What computes the constants for such lists from numbers on the device."""
+        return NumberKernels(self._kind, self.xp, graph)
 
     # arrays
 

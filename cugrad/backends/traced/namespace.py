@@ -125,6 +125,7 @@ class TracedBackend:
     name = "traced"
     device_type = "cuda"  # for which the graph becomes a kernel
     readable, runs_rows, makes_kernels, stands_in = True, False, False, False
+    keeps_launches = False
     attention: Any = None
     array_types: tuple[type, ...] = (Traced,)
     xp = TracedNamespace()

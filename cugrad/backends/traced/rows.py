@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from .. import BY_ARRAY_TYPE
 from .arrays import Trace, Traced, Untraceable, reached_from
 from .namespace import TracedBackend
 
-__all__ = ["demand_floats", "traced_forward", "traced_gradients"]
+__all__ = ["demand_floats", "demand_work", "summed_together", "traced_forward", "traced_gradients"]
 
 BY_ARRAY_TYPE[Traced] = TracedBackend()  # type: ignore[assignment]
 
@@ -72,3 +73,36 @@ def demand_floats(arrays: Sequence[Any], results: Sequence[Traced]) -> None:
             raise Untraceable("its numbers are whole")
     if any(x.dtype.kind not in "fVb" for x in results):
         raise Untraceable("its result is whole numbers")
+
+
+def demand_work(
+    results: Sequence[Traced], targets: Sequence[tuple[int, ...]] | None = None
+) -> None:
+    """Untraceable where results are copies, and are not even summed to shapes."""
+    if targets is None:
+        if all(x.function in ("input", "number", "astype") for x in reached_from(results)):
+            raise Untraceable("it copies")
+
+
+def summed_together(
+    shape: tuple[int, ...], targets: Sequence[tuple[int, ...]]
+) -> tuple[int, int, bool] | None:
+    """How one kernel sums elements of `shape` to those of `targets` that are less: as so many rows
+    and columns, the rows or, False, each row. None where there is nothing to sum, where dims that
+    are summed lie among others, and where targets differ in them.
+    """
+    ways = {_ends(shape, target) for target in targets if target != shape}
+    return ways.pop() if len(ways) == 1 and 0 not in shape else None
+
+
+def _ends(shape: tuple[int, ...], target: tuple[int, ...]) -> tuple[int, int, bool] | None:
+    aligned = (1,) * (len(shape) - len(target)) + target
+    sums = [i for i, (n, t) in enumerate(zip(shape, aligned)) if n != t]
+    keeps = [i for i, (n, t) in enumerate(zip(shape, aligned)) if n == t and n != 1]
+    if not sums:
+        return None
+    if not keeps or max(keeps) < min(sums):
+        return prod(shape[: min(sums)]), prod(shape[min(sums) :]), False
+    if max(sums) < min(keeps):
+        return prod(shape[: min(keeps)]), prod(shape[min(keeps) :]), True
+    return None

@@ -256,7 +256,7 @@ row(
         None if weight_t is None else m.batch_norm_inference(
             input, weight_t, None, running_mean, running_var, eps),
         None if bias_t is None else m.expand(_per_channel(m, bias_t, input), input.shape)),
-    kernels=(2, 0),
+    kernels=(1, 2),
     doc="(N, C, ...) standardised by given statistics, which get no gradient",
     refuses="biuc",
 )  # fmt: skip

@@ -7,14 +7,15 @@ copy to the device goes before it. A block computes a part of one array.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import cupy
 import numpy as np
 
 from ...traced.arrays import Traced, reached_from
+from ...traced.gathered import Entry, Groups, room_for, room_for_numbers, rows_alike, sorted_out
 from ...traced.lists import ListGraph, MakeListGraph, NumbersGraph
-from ..launches.starting import MOST_BYTES, StructKernel
+from ..launches.starting import StructKernel
 from .expressions import STORED, name_of, signature
 from .launch import OPTIONS
 from .list_source import CHUNK, Members, list_source, numbers_source, told
@@ -25,84 +26,9 @@ __all__ = ["ListKernels", "NumberKernels"]
 
 Array = Any  # cupy.ndarray
 
-FLOATS = frozenset(["float16", "bfloat16", "float32", "float64"])
 NUMPY_OF = {"long long": "i8", "int": "i4", "float": "f4", "double": "f8", "bool": "?"}
 
 _kernels: dict[Any, tuple[StructKernel, np.dtype[Any], int]] = {}
-
-
-class Entry(NamedTuple):
-    """An array of each list: where they begin, how many elements they have, their place."""
-
-    pointers: tuple[int, ...]
-    size: int
-    at: int
-
-
-Groups = dict[Any, list[Entry]]  # by the dtypes of the lists, and whether vectors can be read
-
-
-def sorted_out(columns: Sequence[Sequence[Array]], written: Sequence[int]) -> Any:
-    """Entries of arrays that a kernel can go through, in groups, and the places of the others.
-
-    The arrays of a place must be dense and lie alike. Of lists that are `written` no memory may
-    be in two arrays: then all places are left, to be taken one after another.
-    """
-    groups: Groups = {}
-    left: list[int] = []
-    for at, arrays in enumerate(zip(*columns)):
-        size = arrays[0].size
-        if not _alike(arrays):
-            left.append(at)
-            continue
-        if size == 0:
-            continue
-        pointers = tuple([x.data.ptr for x in arrays])
-        dtypes = tuple([x.dtype for x in arrays])
-        bits = 0
-        for pointer in pointers:
-            bits |= pointer
-        groups.setdefault((dtypes, bits % 16 == 0), []).append(Entry(pointers, size, at))
-    for dtypes, whole in list(groups):
-        kinds = {d.kind for d in dtypes}
-        if kinds == {"c"}:  # pairs of reals
-            real = tuple([np.dtype(f"f{d.itemsize // 2}") for d in dtypes])
-            entries = [entry._replace(size=2 * entry.size) for entry in groups[dtypes, whole]]
-            del groups[dtypes, whole]
-            groups.setdefault((real, whole), []).extend(entries)
-        elif not FLOATS.issuperset(map(name_of, dtypes)):
-            left += [entry.at for entry in groups.pop((dtypes, whole))]
-    if any(_overlap(groups, column) for column in written):
-        return {}, list(range(len(columns[0])))
-    return groups, sorted(left)
-
-
-def _alike(arrays: Sequence[Array]) -> bool:
-    """Whether arrays are of one shape, and their elements follow one another in one order."""
-    first = arrays[0]
-    shape = first.shape
-    if all(x.flags.c_contiguous and x.shape == shape for x in arrays):
-        return True
-    steps = [s // first.dtype.itemsize for s in first.strides]
-    for x in arrays:
-        if x.shape != shape or [s // x.dtype.itemsize for s in x.strides] != steps:
-            return False
-    dense = 1
-    for step, n in sorted(zip(steps, shape)):
-        if n != 1 and step != dense:
-            return False
-        dense *= n
-    return True
-
-
-def _overlap(groups: Groups, column: int) -> bool:
-    """Whether two arrays of a list share memory."""
-    places = sorted(
-        (entry.pointers[column], entry.pointers[column] + entry.size * dtypes[column].itemsize)
-        for (dtypes, _), entries in groups.items()
-        for entry in entries
-    )
-    return any(a[1] > b[0] for a, b in zip(places, places[1:]))
 
 
 class ListKernels:
@@ -231,10 +157,7 @@ def _members(graph: ListGraph, names: Sequence[str], by_row: str, one: bool) -> 
                   for k, x in enumerate(graph.fold.results)]  # fmt: skip
         ints += [("int", "first", 0), ("int", "total", 0)]
         values += told(graph.fold.constants, "last")
-    used = 8 * (len(heads) + len(values)) + 4 * len(ints) + 8
-    rows = bool(by_row) and not one
-    per_array = 8 * len(names) + 8 + 4 + 4 * rows
-    many = (MOST_BYTES - used) // per_array
+    rows, many = bool(by_row) and not one, room_for(graph, len(names), bool(by_row), one)
     lists = [(f"{STORED[d]}*", f"list{k}", many) for k, d in enumerate(names)]
     lists.append(("long long", "size", many))
     ints += [("int", "start", many)] + [("int", "row", many)] * rows
@@ -272,7 +195,7 @@ class NumberKernels:
         many = len(counts[0]) if counts else 1
         kept = len(counts)
         constants = cupy.ndarray((many, len(self.graph.results) - kept), dtype)
-        for first, rows, names in _rows_alike(counts, many):
+        for first, rows, names in rows_alike(counts, many):
             kernel, table, capacity = self._kernel(names, settings, dtype)
             for begin in range(0, len(rows), capacity):
                 some = rows[begin : begin + capacity]
@@ -281,7 +204,7 @@ class NumberKernels:
                 row["count"], row["first"] = len(some), first + begin
                 row["constants"] = constants.data.ptr
                 for k in range(kept):
-                    row[f"count{k}"][: len(some)] = [pointers[k] for pointers in some]
+                    row[f"count{k}"][: len(some)] = [arrays[k].data.ptr for arrays in some]
                 for k, x in enumerate(settings):
                     row[f"set{k}"] = x.data.ptr if isinstance(x, cupy.ndarray) else x
                 grid = -(-len(some) // THREADS)
@@ -298,7 +221,7 @@ class NumberKernels:
             heads += [(f"const {STORED[kind]}*" if kind else "double", f"set{k}", 0)
                       for k, kind in enumerate(kinds)]  # fmt: skip
             ints = [("int", "count", 0), ("int", "first", 0)]
-            many = (MOST_BYTES - 8 * len(heads) - 16) // (8 * max(1, len(names)))
+            many = room_for_numbers(len(names), len(kinds))
             lists = [(f"{STORED[d]}*", f"count{k}", many) for k, d in enumerate(names)]
             members = _by_size(heads + lists + ints)
             inputs = [f"*a.count{k}[row]" for k in range(len(names))]
@@ -307,15 +230,3 @@ class NumberKernels:
             raw = StructKernel(code, self.graph.name, OPTIONS)
             kernel = _kernels[key] = raw, _table(members), many
         return kernel
-
-
-def _rows_alike(counts: Sequence[Sequence[Array]], many: int) -> Any:
-    """Runs of rows whose numbers have the same dtypes: where they begin, their pointers, dtypes."""
-    runs: list[tuple[int, list[tuple[int, ...]], tuple[str, ...]]] = []
-    for at in range(many):
-        names = tuple([name_of(column[at].dtype) for column in counts])
-        pointers = tuple([column[at].data.ptr for column in counts])
-        if not runs or runs[-1][2] != names:
-            runs.append((at, [], names))
-        runs[-1][1].append(pointers)
-    return runs

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from math import prod
 from textwrap import indent
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from ....runtime.kept import of_thread
 from ...traced.arrays import Traced
+from ...traced.rows import summed_together
 from ..launches.starting import StructKernel, start
 from ..launches.straight import Function, Start, launches_of
 from .expressions import STORED, device_functions, signature, statements
@@ -71,18 +71,12 @@ class Reduction(NamedTuple):
         return max(1, min(-(-summed // (along * STEPS)), BLOCKS // self.tiles))
 
 
-def reduction_to(shape: tuple[int, ...], target: tuple[int, ...]) -> Reduction | None:
-    """How the elements of `shape` are summed to `target`; None where dims of both sorts mix."""
-    aligned = (1,) * (len(shape) - len(target)) + target
-    sums = [i for i, (n, t) in enumerate(zip(shape, aligned)) if n != t]
-    keeps = [i for i, (n, t) in enumerate(zip(shape, aligned)) if n == t and n != 1]
-    if not sums:
-        return None
-    if not keeps or max(keeps) < min(sums):
-        return Reduction(prod(shape[: min(sums)]), prod(shape[min(sums) :]), False)
-    if max(sums) < min(keeps):
-        return Reduction(prod(shape[: min(keeps)]), prod(shape[min(keeps) :]), True)
-    return None
+def reduction_to(shape: tuple[int, ...], targets: Sequence[tuple[int, ...]]) -> Reduction | None:
+    """How the elements of `shape` are summed to those of `targets` that are less; None where one
+    kernel does not do so.
+    """
+    ends = summed_together(shape, targets)
+    return None if ends is None else Reduction(*ends)
 
 
 class ReductionPlan:

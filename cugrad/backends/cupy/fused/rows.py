@@ -17,7 +17,7 @@ import numpy as np
 
 from ... import BY_ARRAY_TYPE
 from ...traced.arrays import Trace, Traced, Untraceable, reached_from
-from ...traced.rows import demand_floats, traced_forward, traced_gradients
+from ...traced.rows import demand_floats, demand_work, traced_forward, traced_gradients
 from ...wanted import wanted
 from ..launches.order import order_of, turned
 from ..launches.rows import (
@@ -290,9 +290,7 @@ def graph_plan(
     Results are summed to the shapes `targets` where one kernel can do so for all of them.
     """
     demand_floats(arrays, results)
-    if all(x.function in ("input", "number", "astype") for x in reached_from(results)):
-        if targets is None:
-            raise Untraceable("it copies")
+    demand_work(results, targets)
     plan = None if targets is None else summing_plan(name, results, targets, arrays, True)
     return plan or plan_of(name, results[0].trace, results, arrays, True)
 
@@ -326,9 +324,8 @@ def summing_plan(
     where there is nothing to sum, or where the dims to be summed lie among others.
     """
     shape = np.broadcast_shapes(*[x.shape for x in arrays])
-    reductions = {reduction_to(shape, target) for target in targets if target != shape}
-    reduction = reductions.pop() if len(reductions) == 1 else None
-    if reduction is None or 0 in shape:
+    reduction = reduction_to(shape, targets)
+    if reduction is None:
         return None
     checked(reached_from(results))
     operands = [Operand(x.dtype.itemsize, x.shape, x.strides) for x in arrays]

@@ -17,6 +17,7 @@ import numpy as np
 
 from ....runtime.kept import of_thread
 from ...several import several
+from ...traced.gathered import MOST_BYTES
 from ..arrays import by_value
 
 __all__ = [
@@ -34,7 +35,6 @@ __all__ = [
 
 Array = Any  # cupy.ndarray
 
-MOST_BYTES = 4096  # of a kernel's arguments, on every device and driver
 ndarray, driver_launch = cupy.ndarray, cupy.cuda.driver.launchKernel
 current_stream = cupy.cuda.get_current_stream
 
