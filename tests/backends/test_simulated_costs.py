@@ -121,6 +121,101 @@ def test_a_step_of_many_parameters_is_one_kernel(kind: str, passes: int) -> None
     assert step.nbytes == passes * 5 * N
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_is_a_kernel_forward_and_two_backward_without_scores(causal: bool) -> None:
+    batch, heads, length, width = shape = 2, 3, 256, 16
+    q, k, v = [torch.rand(*shape, device="simulated", requires_grad=True) for _ in range(3)]
+    torch.cuda.reset_peak_memory_stats("simulated")
+    before = torch.cuda.memory_allocated("simulated")
+    forward = kernels(lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal))
+    peak = torch.cuda.max_memory_allocated("simulated") - before
+    assert peak < 2 * q.nbytes < 4 * batch * heads * length**2
+    y, g = F.scaled_dot_product_attention(q, k, v, is_causal=causal), torch.rand_like(q)
+    backward = kernels(lambda: torch.autograd.grad(y, (q, k, v), g))
+    prefix = "causal " * causal
+    names = ["attention", "attention_queries", "attention_keys"]
+    assert [r.name for r in (*forward, *backward)] == [prefix + name for name in names]
+    each = 2 * batch * heads * length * length * width / (2 if causal else 1)
+    assert [r.flops / each for r in (*forward, *backward)] == [2, 3, 4]
+    numbers = 4 * batch * heads * length
+    sizes = [4 * q.nbytes + numbers, 6 * q.nbytes + 2 * numbers, 6 * q.nbytes + 2 * numbers]
+    assert [r.nbytes for r in (*forward, *backward)] == sizes
+
+
+def test_attention_that_no_kernel_takes_is_charged_as_its_rows() -> None:
+    q = torch.rand(2, 8, 200, device="simulated")  # wider than they are made for
+    assert len(kernels(lambda: F.scaled_dot_product_attention(q, q, q))) > 3
+
+
+def test_clipping_by_a_norm_reads_twice_and_writes_once() -> None:
+    params = [torch.nn.Parameter(tensor(k)) for k in range(5)]
+    for k, p in enumerate(params):
+        p.grad = tensor(k + 9)
+    norm = torch.cat([p.grad for p in params]).norm().item()
+    found = kernels(lambda: torch.nn.utils.clip_grad_norm_(params, 1.0))
+    assert [r.name for r in found] == ["norm_of_lists", "scale_lists"]
+    assert [r.nbytes // N for r in found] == [5, 10]
+    after = torch.cat([p.grad for p in params]).norm().item()
+    assert norm > 10 and after == pytest.approx(1.0, rel=1e-4)
+
+
+def test_unscaling_is_one_kernel_that_checks_too() -> None:
+    params = [torch.nn.Parameter(tensor(k)) for k in range(5)]
+    optimizer = torch.optim.SGD(params, lr=0.1)
+    scaler = torch.amp.GradScaler("simulated", init_scale=4.0)
+    scaler.scale(torch.ones(1, device="simulated"))
+    for k, p in enumerate(params):
+        p.grad = tensor(k + 9)
+    before = params[3].grad.cpu()
+    found = kernels(lambda: scaler.unscale_(optimizer))
+    assert [r.name for r in found] == ["inverse_of_scale", "unscale_lists"]
+    assert found[1].nbytes // N == 10
+    assert torch.equal(params[3].grad.cpu() * 4, before)
+    params[2].grad[7] = float("inf")
+    fused = torch.optim.Adam(params, lr=0.1, fused=True)
+    fused.step()
+    weights = params[0].cpu()
+    scaler.step(fused)
+    assert torch.equal(params[0].cpu(), weights)  # one is not finite: there is no step
+    assert kernels(scaler.update)[-1].name == "next_scale"
+    assert scaler.get_scale() == 2.0
+
+
+def test_a_fused_function_is_a_kernel_each_way() -> None:
+    @torch.fuse
+    def scaled(x: Any, row: Any, scale: float) -> Any:
+        return F.gelu(x + row) * scale
+
+    x, row = tensor(grad=True), tensor(1)[:1].detach().requires_grad_()
+    scaled(x, row, 0.5)
+    y, g = scaled(x, row, 0.5), tensor(2)
+    (forward,) = kernels(lambda: scaled(x, row, 0.5))
+    (backward,) = kernels(lambda: torch.autograd.grad(y, (x, row), g))
+    assert forward.name == "fused_scaled" and forward.nbytes == 2 * N + 4
+    assert backward.nbytes == 3 * N + 8
+    y, again = scaled(x, row, 0.5), F.gelu(x + row) * 0.5
+    for got, want in zip(torch.autograd.grad(y, (x, row), g),
+                         torch.autograd.grad(again, (x, row), g)):  # fmt: skip
+        torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float64", "complex64"])
+def test_lists_of_any_dtype_are_changed_as_on_a_host(kind: str) -> None:
+    dtype = getattr(torch, kind)
+    values = [torch.rand(3, 4, dtype=torch.float64).to(dtype) * 5 for _ in range(700)]
+    found = {}
+    for device in ("cpu", "simulated"):
+        params = [v.to(device).requires_grad_() for v in values]
+        for p, v in zip(params, values):
+            p.grad = (v.mT.contiguous().mT if kind == "float64" else v).to(device, copy=True)
+        norm = torch.nn.utils.clip_grad_norm_(params, 2.0)
+        found[device] = [norm.cpu(), *[p.grad.cpu() for p in params[::50]]]
+    for got, want in zip(found["simulated"], found["cpu"]):
+        torch.testing.assert_close(got, want, rtol=1e-2 if dtype.itemsize == 2 else 1e-5, atol=1e-3)
+    launches = kernels(lambda: torch.nn.utils.clip_grad_norm_(params, 1.0))
+    assert len([r for r in launches if r.name == "scale_lists"]) == 4  # 200 in a launch at most
+
+
 def test_rows_that_are_no_kernel_are_charged_as_chains() -> None:
     x = tensor().to(torch.complex64)
     assert len(kernels(lambda: torch.sigmoid(x))) > 1  # complex numbers have no such kernel

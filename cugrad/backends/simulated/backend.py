@@ -15,8 +15,9 @@ from ..copies import check_copy
 from ..numpy.backend import HostRng
 from ..wanted import wanted
 from .array import SimulatedArray, run
+from .attention import attention, attention_backward
 from .cost import Model
-from .graphs import ListKernels, NumberKernels, graph_function
+from .graphs import SimulatedLists, SimulatedNumbers, graph_function
 from .machine import Machine, SimulatedEvent, SimulatedStream
 from .memory import empty_pinned, pinned_of
 from .mirrors import MirroredRank
@@ -100,7 +101,8 @@ class SimulatedBackend:
     readable, runs_rows, makes_kernels, stands_in = True, True, True, True
     keeps_launches = False
     least = 0
-    attention: Any = None  # by rows
+    attention: Any = staticmethod(attention)
+    attention_backward: Any = staticmethod(attention_backward)
 
     def __init__(self, device_type: str = "simulated") -> None:
         self.name, self.device_type = "simulated", device_type
@@ -148,13 +150,13 @@ class SimulatedBackend:
         """Traced results of arrays like these, at the cost of the kernel that CUDA has of them."""
         return graph_function(self._kind, name, results, arrays, targets)
 
-    def list_kernels(self, graph_of: Any) -> ListKernels:
+    def list_kernels(self, graph_of: Any) -> SimulatedLists:
         """What changes lists of arrays in place, at the cost of few launches for all."""
-        return ListKernels(self._kind, graph_of)
+        return SimulatedLists(self._kind, graph_of)
 
-    def number_kernels(self, graph: Any) -> NumberKernels:
+    def number_kernels(self, graph: Any) -> SimulatedNumbers:
         """What computes the constants for such lists from numbers on the device."""
-        return NumberKernels(self._kind, self.xp, graph)
+        return SimulatedNumbers(self._kind, self.xp, graph)
 
     # arrays
 

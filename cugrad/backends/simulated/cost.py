@@ -140,6 +140,8 @@ GATHERS = frozenset(["getitem", "take", "take_along_axis", "choose"])
 SCATTERS = frozenset(["index_add", "index_reduce", "put", "put_along_axis"])
 PRODUCTS = frozenset(["matmul", "dot", "__matmul__"])
 CONTRACTIONS = frozenset(["tensordot", "einsum", "inner"])
+# Products of queries and keys that a kernel of attention computes: along heads, and along values.
+ATTENTION = {"attention": (1, 1), "attention_queries": (2, 1), "attention_keys": (2, 2)}
 
 
 def traffic_of(
@@ -231,6 +233,9 @@ def products_of(name: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> flo
     """Floating-point operations of products of matrices, and of what is made of such; else 0."""
     if not _is_product(name):
         return 0.0
+    kernel = name.removeprefix("causal ")
+    if kernel in ATTENTION:
+        return _attention_flops(kernel, inputs) * (0.5 if kernel != name else 1.0)
     base = name.rpartition(".")[2]
     if base in PRODUCTS and len(inputs) > 1 and inputs[0].ndim:
         return 2.0 * outputs[0].size * inputs[0].shape[-1]
@@ -243,7 +248,16 @@ def products_of(name: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> flo
     return 0.0
 
 
+def _attention_flops(kernel: str, inputs: Sequence[Any]) -> float:
+    query, key, value = inputs[:3]
+    along = ATTENTION[kernel]
+    each = along[0] * query.shape[-1] + along[1] * value.shape[-1]
+    return 2.0 * prod(query.shape[:-1]) * key.shape[-2] * each
+
+
 @cache
 def _is_product(name: str) -> bool:
+    if name.removeprefix("causal ") in ATTENTION:
+        return True
     base = name.rpartition(".")[2]
     return base in PRODUCTS or base in CONTRACTIONS or name.startswith("linalg.")

@@ -15,7 +15,7 @@ from ..traced.rows import demand_floats, demand_work, summed_together
 from .array import run
 from .namespace import HOST
 
-__all__ = ["ListKernels", "NumberKernels", "graph_function"]
+__all__ = ["SimulatedLists", "SimulatedNumbers", "graph_function"]
 
 Array = Any  # of the device
 Host = np.ndarray[Any, Any]
@@ -51,7 +51,7 @@ def _fitted(value: Any, shape: tuple[int, ...], target: tuple[int, ...], dtype: 
     return np.array(host, dtype, order="K")
 
 
-class _Kernels:
+class _LaunchesOf:
     """What launches change in place: device arrays, known by what holds them."""
 
     def __init__(self, kind: Any) -> None:
@@ -67,7 +67,7 @@ class _Kernels:
             machine.finish(machine.current(), name, reads, writes)
 
 
-class ListKernels(_Kernels):
+class SimulatedLists(_LaunchesOf):
     """See `fused.lists.ListKernels`, which takes, and launches, the same."""
 
     def __init__(self, kind: Any, graph_of: MakeListGraph) -> None:
@@ -166,7 +166,7 @@ def _flat(host: Host, dtype: np.dtype[Any]) -> Host:
     return flat if flat.dtype == dtype else flat.view(dtype)
 
 
-class NumberKernels(_Kernels):
+class SimulatedNumbers(_LaunchesOf):
     """See `fused.lists.NumberKernels`."""
 
     def __init__(self, kind: Any, xp: Any, graph: NumbersGraph) -> None:

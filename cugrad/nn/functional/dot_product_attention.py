@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,8 +14,10 @@ from ...autograd.recording.record import recorded
 from ...autograd.recording.saved import arrays
 from ...autograd.transforms import running
 from ...backends import backend_of
+from ...backends.attending import defined
 from ...functions.creation.ranges import arange
 from ...ops import random as draw
+from ...runtime.kept import kept
 from ...tensor import Tensor, make
 from .dropout import check_probability
 
@@ -176,25 +179,54 @@ class DotProductAttention(Function):
         else:
             tensors = ctx.saved_tensors
         query, key, value, mask, bits, _, _ = tensors
-        q, g = _wide(query), _wide(grads[0])
-        k, v = _per_head(key, how.groups), _per_head(value, how.groups)
-        weights = _weights(q, k, mask, how)
-        gradients: list[Any] = [None] * 6
-        if needed[2]:
-            dropped = _dropped(weights, bits, how.p)
-            gradients[2] = _like(recorded.matmul(recorded.mT(dropped), g), value, how.groups)
-        if needed[0] or needed[1] or needed[3]:
-            slope = _dropped(recorded.matmul(g, recorded.mT(v)), bits, how.p)
-            slope = recorded.softmax_backward(slope, weights, weights.dim() - 1)
-        if needed[0]:
-            gradients[0] = _like(recorded.matmul(slope, k) * how.scale, query)
-        if needed[1]:
-            gradients[1] = _like(
-                recorded.matmul(recorded.mT(slope), q * how.scale), key, how.groups
-            )
-        if needed[3]:
-            gradients[3] = _like(slope, mask)
-        return tuple(gradients)
+        gradients = _backward(grads[0], query, key, value, mask, bits, how, needed)
+        return (*gradients, None, None)
+
+
+def _backward(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
+    bits: Tensor | None, how: AttentionSettings, needed: Any = (True, True, True, False),
+) -> list[Any]:  # fmt: skip
+    """The gradients of query, key, value and mask, where they are needed."""
+    q, g = _wide(query), _wide(grad)
+    k, v = _per_head(key, how.groups), _per_head(value, how.groups)
+    weights = _weights(q, k, mask, how)
+    gradients: list[Any] = [None] * 4
+    if needed[2]:
+        dropped = _dropped(weights, bits, how.p)
+        gradients[2] = _like(recorded.matmul(recorded.mT(dropped), g), value, how.groups)
+    if needed[0] or needed[1] or needed[3]:
+        slope = _dropped(recorded.matmul(g, recorded.mT(v)), bits, how.p)
+        slope = recorded.softmax_backward(slope, weights, weights.dim() - 1)
+    if needed[0]:
+        gradients[0] = _like(recorded.matmul(slope, k) * how.scale, query)
+    if needed[1]:
+        across = recorded.mT(slope)
+        gradients[1] = _like(recorded.matmul(across, q * how.scale), key, how.groups)
+    if mask is not None and needed[3]:
+        gradients[3] = _like(slope, mask)
+    return gradients
+
+
+def _of_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of tensors as one of arrays, which leaves nothing in the thread's state."""
+
+    def run(*args: Any) -> Any:
+        def plain() -> Any:
+            state.switch(hooks=(), observers=(), ranges=(), before_op=None, grad_mode=False,
+                         autocast=None)  # fmt: skip
+            *arrays, how = args
+            results = function(*[None if x is None else make(x) for x in arrays], how)
+            several = results[:3] if type(results) is list else [results]
+            answers = [x._array for x in several]
+            return tuple(answers) if type(results) is list else answers[0]
+
+        return kept(plain)
+
+    return run
+
+
+defined.forward, defined.backward = _of_arrays(_forward), _of_arrays(_backward)
 
 
 def _like(grad: Tensor, operand: Tensor, groups: int = 1) -> Tensor:

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 import cupy
 
+from ...attending import width_taken
 from ...wanted import wanted
 from ..kernels import attention as plain
 from ..kernels import tensor_cores, tensor_gradients
-from .launch import BLOCK, FLOATS, LIMIT, accumulator, blocks, dense, kernel, name_of
+from .launch import BLOCK, accumulator, blocks, dense, kernel, name_of
 from .placed.neighbours import gradients_for
 from .plans import kept
 
@@ -29,7 +30,6 @@ Steps = tuple[int, ...]
 ndarray = cupy.ndarray
 ON_CORES = tensor_cores.KERNELS | tensor_gradients.KERNELS
 NO_MASK, SEEN, ADDED = 0, 1, 2
-WIDTHS = range(16, 129, 16)
 
 
 class Blocks(NamedTuple):
@@ -176,39 +176,14 @@ def _setting(
     query: Array, key: Array, value: Array, mask: Array | None, bits: Array | None, how: Any
 ) -> Setting | None:
     """None where the kernels do not take the operands."""
-    arrays = [x for x in (query, key, value, mask, bits) if x is not None]
-    if not wanted.fused or any(type(x) is not ndarray or not x.size for x in arrays):
+    if type(query) is not ndarray:
         return None
-    name = name_of(query.dtype)
-    if name not in FLOATS or key.dtype != query.dtype or value.dtype != query.dtype:
+    is_half = query.dtype.itemsize == 2
+    cores = is_half and wanted.attention["flash"] and has_tensor_cores(query.device.id)
+    taken = width_taken(query, key, value, mask, bits, how, cores)
+    if taken is None:
         return None
-    if mask is not None and (name_of(mask.dtype) not in (name, "float32", "bool") or mask.ndim > 4):
-        return None
-    lead, groups = query.shape[:-2], how.groups
-    other = lead if groups == 1 else (*lead[:-1], lead[-1] // groups)
-    if key.shape[:-2] != other or value.shape[:-2] != other or query.ndim < 2:
-        return None
-    widest = max(query.shape[-1], value.shape[-1])
-    is_half, ways = query.dtype.itemsize == 2, wanted.attention
-    on_cores = is_half and ways["flash"] and has_tensor_cores(query.device.id)
-    if not (on_cores or ways["mem_efficient"]):
-        return None
-    width = next((d for d in (WIDTHS if on_cores else (32, 64, 128)) if d >= widest), 0)
-    rows = query.shape[-2], key.shape[-2]
-    if not width or (name == "float64" and width > 64) or max(rows) >= LIMIT or how.start < 0:
-        return None
-    whole = (*lead, *rows)
-    if mask is not None and (query.ndim > 4 or not _broadcasts(mask.shape, whole)):
-        return None
-    if bits is not None and bits.size != blocks(prod(whole), 8):
-        return None
-    return Setting(_heads(query), _heads(key), _heads(value), mask, bits, how, width,
-                   on_cores)  # fmt: skip
-
-
-def _broadcasts(shape: Steps, whole: Steps) -> bool:
-    ends = whole[len(whole) - len(shape) :]
-    return len(shape) <= len(whole) and all(n in (1, m) for n, m in zip(shape, ends))
+    return Setting(_heads(query), _heads(key), _heads(value), mask, bits, how, *taken)
 
 
 def _attention(

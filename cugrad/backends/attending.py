@@ -1,0 +1,72 @@
+"""Attention as devices have it in few kernels: which operands these take, and what they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from .wanted import wanted
+
+__all__ = ["Definition", "defined", "width_taken"]
+
+Array = Any  # an array of some backend
+Sizes = tuple[int, ...]
+
+FLOATS = ("float32", "float16", "bfloat16", "float64")
+ON_CORES, ELSEWHERE = range(16, 129, 16), (32, 64, 128)  # widths of heads that kernels are made for
+LIMIT = 2**31 - 2**20  # queries, and keys
+
+
+class Definition:
+    """What the kernels compute, of arrays of the host: `forward(query, key, value, mask, bits,
+    how)` is the attention, `backward(g, query, key, value, mask, bits, how)` the gradients of the
+    first three. Whoever has the functions enters them.
+    """
+
+    forward: Callable[..., Array]
+    backward: Callable[..., tuple[Array, Array, Array]]
+
+
+defined = Definition()
+
+
+def width_taken(
+    query: Array, key: Array, value: Array, mask: Array | None, bits: Array | None, how: Any,
+    has_cores: bool,
+) -> tuple[int, bool] | None:  # fmt: skip
+    """The width of heads that a kernel is made for, and whether it is one of tensor cores, which
+    the device may have; None where none takes the operands. `how` are an `AttentionSettings`.
+    """
+    arrays = [x for x in (query, key, value, mask, bits) if x is not None]
+    if not wanted.fused or any(type(x) is not type(query) or not x.size for x in arrays):
+        return None
+    name = query.dtype.name
+    if name not in FLOATS or key.dtype != query.dtype or value.dtype != query.dtype:
+        return None
+    if mask is not None and (mask.dtype.name not in (name, "float32", "bool") or mask.ndim > 4):
+        return None
+    lead, groups = query.shape[:-2], how.groups
+    other = lead if groups == 1 else (*lead[:-1], lead[-1] // groups)
+    if key.shape[:-2] != other or value.shape[:-2] != other or query.ndim < 2:
+        return None
+    widest = max(query.shape[-1], value.shape[-1])
+    is_half, ways = query.dtype.itemsize == 2, wanted.attention
+    on_cores = is_half and ways["flash"] and has_cores
+    if not (on_cores or ways["mem_efficient"]):
+        return None
+    width = next((d for d in (ON_CORES if on_cores else ELSEWHERE) if d >= widest), 0)
+    rows = query.shape[-2], key.shape[-2]
+    if not width or (name == "float64" and width > 64) or max(rows) >= LIMIT or how.start < 0:
+        return None
+    whole = (*lead, *rows)
+    if mask is not None and (query.ndim > 4 or not _broadcasts(mask.shape, whole)):
+        return None
+    if bits is not None and bits.size != -(-prod(whole) // 8):
+        return None
+    return width, on_cores
+
+
+def _broadcasts(shape: Sizes, whole: Sizes) -> bool:
+    ends = whole[len(whole) - len(shape) :]
+    return len(shape) <= len(whole) and all(n in (1, m) for n, m in zip(shape, ends))

@@ -1,0 +1,59 @@
+"""Attention at the cost of the kernels that CUDA has for it: no scores are in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..attending import defined, width_taken
+from .array import run
+
+__all__ = ["attention", "attention_backward"]
+
+Array = Any  # of the device
+
+
+def _name(name: str, how: Any) -> str:
+    return f"causal {name}" if how.causal else name
+
+
+def attention(
+    query: Array, key: Array, value: Array, mask: Array | None, bits: Array | None, how: Any
+) -> tuple[Array, Array] | None:
+    """See `written.attention`, which declines the same: the attention, and a number a query."""
+    if width_taken(query, key, value, mask, bits, how, True) is None:
+        return None
+
+    def function(*hosts: Any) -> Any:
+        wide = np.float64 if hosts[0].dtype == np.float64 else np.float32
+        return np.array(defined.forward(*hosts, how)), np.zeros(hosts[0].shape[:-1], wide)
+
+    operands = query, key, value, mask, bits
+    results: Any = run(type(query), _name("attention", how), function, operands, {})
+    return results
+
+
+def attention_backward(
+    g: Array, query: Array, key: Array, value: Array, mask: Array | None, bits: Array | None,
+    result: Array, logs: Array, how: Any,
+) -> tuple[Array, Array, Array] | None:  # fmt: skip
+    """The gradients of query, key and value: a kernel for the first, which leaves a number a query
+    for the one of the others.
+    """
+    if width_taken(query, key, value, mask, bits, how, True) is None or g.dtype != query.dtype:
+        return None
+    kind, gradients = type(query), list[Any]()
+
+    def of_queries(*hosts: Any) -> Any:
+        *operands, slope, _, logs = hosts
+        gradients.extend(map(np.array, defined.backward(slope, *operands, how)))
+        return gradients[0], np.zeros_like(logs)
+
+    operands = query, key, value, mask, bits
+    name = _name("attention_queries", how)
+    dq, deltas = run(kind, name, of_queries, (*operands, g, result, logs), {})
+    name = _name("attention_keys", how)
+    arguments = *operands, g, logs, deltas
+    dk, dv = run(kind, name, lambda *_: (gradients[1], gradients[2]), arguments, {})
+    return dq, dk, dv
