@@ -134,7 +134,7 @@ ABSENT: dict[str, dict[str, str]] = {
         ADDRESS: "const_data_ptr",
         GRAD_DTYPE: "grad_dtype",
         DISTRIBUTED: "is_distributed",
-        INTERNAL: "hash_tensor reinforce slice_inverse dim_order",
+        INTERNAL: "hash_tensor reinforce slice_inverse",
         OTHER_DEVICE: "ipu mtia xpu to_mkldnn",
         OLD: "eig index lstsq name prelu resize resize_as solve storage_type symeig",
         QUANTIZED: """

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import cugrad
+
 
 def ramp(lib: Any, *shape: int, grad: bool = True) -> Any:
     n = int(np.prod(shape))
@@ -213,3 +215,35 @@ def test_pad_says_what_is_wrong(lib: Any) -> None:
     for cut in ((-4, 5), (1, 1, 4, -3), (0, 0, -3, 4)):  # more than there is, and then a border
         with pytest.raises(RuntimeError, match="negative"):
             lib.nn.functional.pad(x, cut)
+
+
+ORDERS = """
+torch.zeros(2, 3)
+torch.zeros(2, 3).t()
+torch.zeros(())
+torch.zeros(1, 1, 1)
+torch.zeros(2, 1, 3)
+torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last)
+torch.zeros(2, 3, 4, 5, 6).to(memory_format=torch.channels_last_3d)
+torch.zeros(2, 1, 3, 3)
+torch.zeros(2, 3, 1, 1)
+torch.zeros(3, 1, 4).expand(3, 5, 4).transpose(0, 2)
+torch.zeros(2, 3, 5, 6)[:, :, ::2].permute(3, 1, 0, 2)
+torch.zeros(5).as_strided((3, 2), (1, 1))
+torch.zeros(5).as_strided((2, 3), (1, 1))
+"""
+CHECKS = ["False", "True", "[]", "[torch.contiguous_format]", "[torch.channels_last]", "3", "[3]",
+          "[torch.contiguous_format, torch.channels_last]"]  # fmt: skip
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("tensor", ORDERS.strip().splitlines())
+def test_the_order_of_dims_in_memory(tensor: str, check: str) -> None:
+    def order(lib: Any) -> Any:
+        x, how = eval(tensor, {"torch": lib}), eval(check, {"torch": lib})
+        try:
+            return x.dim_order(ambiguity_check=how)
+        except (RuntimeError, TypeError) as error:
+            return type(error), str(error)
+
+    assert order(cugrad) == order(pytest.importorskip("torch"))

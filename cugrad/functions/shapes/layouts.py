@@ -99,4 +99,69 @@ def is_contiguous(self: Tensor, memory_format: Any = contiguous_format) -> bool:
     return all(array.shape[d] == 1 or strides[d] == s for d, s in zip(order, expected))
 
 
-METHODS: dict[str, Any] = {"clone": clone, "contiguous": contiguous, "is_contiguous": is_contiguous}
+AMBIGUOUS = "The tensor does not have unique dim order"
+
+
+def dim_order(self: Tensor, *, ambiguity_check: bool | list[Any] = False) -> tuple[int, ...]:
+    """The dims in their order in memory, from the outermost to the innermost.
+
+    RuntimeError where more than one order is true and `ambiguity_check` is set; or is a list of
+    memory formats, of which not just one is true.
+
+    >>> import cugrad as torch
+    >>> torch.empty(2, 3, 5, 7).transpose(1, 2).dim_order()
+    (0, 2, 1, 3)
+    """
+    formats = ambiguity_check if isinstance(ambiguity_check, list) else []
+    if not isinstance(ambiguity_check, (bool, list)) or not all(
+        isinstance(x, type(contiguous_format)) for x in formats
+    ):
+        raise TypeError("The ambiguity_check argument must be a bool or a list of memory formats.")
+    sizes, strides = tuple(self.shape), self.stride()
+    open_order = 1 in sizes or any(a == b for a, b in zip(strides, strides[1:]))
+    if ambiguity_check is not False and open_order:
+        if sum(is_contiguous(self, x) for x in formats) != 1:
+            raise RuntimeError(
+                f"{AMBIGUOUS}, or cannot map to exact one of the given memory formats."
+            )
+    natural, last = is_contiguous(self), is_contiguous(self, channels_last)
+    if len(sizes) < 2 or natural and not last:
+        return tuple(range(len(sizes)))
+    if last and not natural:
+        return channels_last.order or ()
+    order = _outwards(sizes, strides)
+    if ambiguity_check and not all(
+        _compared(sizes, strides, a, b) < 0 for a, b in zip(order, order[1:])
+    ):
+        raise RuntimeError(f"{AMBIGUOUS}.")
+    return tuple(order[::-1])
+
+
+def _compared(sizes: Any, strides: Any, a: int, b: int) -> int:
+    """-1 where dim `a` lies within `b`, 1 the other way round, 0 where strides leave it open."""
+    if not strides[a] or not strides[b]:
+        return 0
+    if strides[a] == strides[b]:
+        return int(sizes[b] < sizes[a])
+    return -1 if strides[a] < strides[b] else 1
+
+
+def _outwards(sizes: Any, strides: Any) -> list[int]:
+    """The dims from the innermost: sorted by insertion, as PyTorch does it, for of a stride of 0
+    each place may be true.
+    """
+    order = list(reversed(range(len(sizes))))
+    for i in range(1, len(order)):
+        at = i
+        for before in reversed(range(i)):
+            sign = _compared(sizes, strides, order[before], order[at])
+            if sign > 0:
+                order[before], order[at], at = order[at], order[before], before
+            elif sign < 0:
+                break
+    return order
+
+
+METHODS: dict[str, Any] = {
+    "clone": clone, "contiguous": contiguous, "dim_order": dim_order, "is_contiguous": is_contiguous
+}  # fmt: skip
