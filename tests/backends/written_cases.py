@@ -258,6 +258,17 @@ for shape, classes, weighed in ENTROPIES:
             slack=40,
         )
 
+none = [normal(5, 7), labels(7, 5), lambda rng: np.zeros(7)]  # all classes weigh nothing
+nothing: Any = lambda rng: np.zeros(())
+for smoothing in (0.0, 0.1):
+    how = {"reduction": "mean", "label_smoothing": smoothing}
+    case("cross_entropy", f"no weights {smoothing}", drawn(*none), how)
+    case("cross_entropy_backward", f"no weights {smoothing}",
+         drawn(normal(), *none, nothing, moments(5, 1, 1), moments(5, 1, 1)), how)  # fmt: skip
+case("nll_loss", "no weights", drawn(*none), {"reduction": "mean"})
+case("nll_loss_backward", "no weights", drawn(normal(), *none[1:], nothing),
+     {"reduction": "mean", "input_shape": (5, 7)})  # fmt: skip
+
 # Places -------------------------------------------------------------------------------------------
 
 

@@ -249,3 +249,27 @@ def test_logits_in_chunks_need_less_memory() -> None:
         nn.LinearCrossEntropyOptions(
             batch_chunk_size=5, chunking_method="aspect_ratio"
         ).chunk_size(64, 4, 50)  # fmt: skip
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("smoothing", [None, 0.0, 0.1])
+@pytest.mark.parametrize("weights", [(0, 0, 0), (0, 1, 2), (0, 0, 1), None])
+def test_classes_that_weigh_nothing_count(weights: Any, smoothing: Any, reduction: str) -> None:
+    """Only an ignored target does not: where all weigh nothing the mean is nan, and its slope."""
+    torch = pytest.importorskip("torch")
+
+    def outcome(lib: Any, targets: list[int], lowest: float) -> list[Any]:
+        x = lib.tensor([[1.0, 2.0, 0.5], [lowest, 0.3, 0.1]], requires_grad=True)
+        how = {"weight": None if weights is None else lib.tensor(weights, dtype=x.dtype)}
+        function, target = lib.nn.functional.nll_loss, lib.tensor(targets)
+        if smoothing is not None:
+            function, how["label_smoothing"] = lib.nn.functional.cross_entropy, smoothing
+        loss = function(x, target, reduction=reduction, **how)
+        (g,) = lib.autograd.grad(loss.sum(), x)
+        return [loss.tolist(), g.tolist()]
+
+    for targets in ([0, 0], [0, 1], [-100, 0], [-100, -100], [2, 1]):
+        for lowest in (-1.0, float("-inf")):
+            got, want = [outcome(lib, targets, lowest) for lib in (cugrad, torch)]
+            for a, b in zip(got, want):
+                np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)

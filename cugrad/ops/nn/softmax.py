@@ -142,8 +142,10 @@ row(
 
 def _picks(
     xp: Any, shape: Any, target: Array, weight: Array | None, ignore_index: int, dtype: Any
-) -> tuple[tuple[Array, Array, Array], Array]:
-    """Of (N, C, R) log-probabilities the elements that `target` names, and what each weighs."""
+) -> tuple[tuple[Array, Array, Array], Array, Array]:
+    """Of (N, C, R) log-probabilities the elements that `target` names, what each weighs, and
+    whether it counts: an ignored one does not, whatever it is, and one that weighs nothing does.
+    """
     images, rest = (1, 1) if len(shape) == 1 else (shape[0], prod(shape[2:]))
     flat = xp.reshape(target, (images, rest)).astype(xp.int64, copy=False)
     kept = flat != ignore_index
@@ -151,7 +153,7 @@ def _picks(
     scale = kept.astype(dtype)
     if weight is not None:
         scale = scale * weight[label].astype(dtype, copy=False)
-    return (xp.reshape(xp.arange(images), (-1, 1)), label, xp.arange(rest)), scale
+    return (xp.reshape(xp.arange(images), (-1, 1)), label, xp.arange(rest)), scale, kept
 
 
 def _planes(xp: Any, x: Array) -> Array:
@@ -166,9 +168,9 @@ def _nll_loss(
     ignore_index: int = -100,
 ) -> tuple[Array, Array]:  # fmt: skip
     dtype = xp.dtype(xp.float32) if is_half(self.dtype) else self.dtype
-    picks, scale = _picks(xp, self.shape, target, weight, ignore_index, dtype)
+    picks, scale, kept = _picks(xp, self.shape, target, weight, ignore_index, dtype)
     chosen = _planes(xp, self)[picks].astype(dtype, copy=False)
-    loss = xp.where(scale == 0, 0, -chosen * scale)  # an ignored -inf is no nan
+    loss = xp.where(kept, -chosen * scale, 0)  # an ignored -inf is no nan
     if reduction == "none":
         return narrow(xp.reshape(loss, target.shape), self), xp.zeros((), self.dtype)
     loss, total = xp.sum(loss), xp.sum(scale)
@@ -182,13 +184,13 @@ def _nll_loss_backward(
     input_shape: tuple[int, ...], reduction: str = "mean", ignore_index: int = -100,
 ) -> Array:  # fmt: skip
     dtype = xp.dtype(xp.float32) if is_half(grad_output.dtype) else grad_output.dtype
-    picks, scale = _picks(xp, input_shape, target, weight, ignore_index, dtype)
+    picks, scale, kept = _picks(xp, input_shape, target, weight, ignore_index, dtype)
     g = wide(xp, grad_output)
     g = xp.reshape(g, scale.shape) if reduction == "none" else g
     if reduction == "mean":
         g = g / total_weight.astype(dtype)
     result = xp.zeros(input_shape, grad_output.dtype)
-    _planes(xp, result)[picks] = xp.where(scale == 0, 0, -g * scale).astype(result.dtype)
+    _planes(xp, result)[picks] = xp.where(kept, -g * scale, 0).astype(result.dtype)
     return result
 
 
@@ -254,9 +256,9 @@ def _cross_entropy(
 ) -> tuple[Array, ...]:  # fmt: skip
     x = _planes(xp, wide(xp, self))
     top, log_sum = _normaliser(xp, x)
-    picks, scale = _picks(xp, self.shape, target, weight, ignore_index, x.dtype)
+    picks, scale, kept = _picks(xp, self.shape, target, weight, ignore_index, x.dtype)
     chosen = x[picks] - top[:, 0] - log_sum[:, 0]
-    loss = xp.where(scale == 0, 0, -chosen * scale)
+    loss = xp.where(kept, -chosen * scale, 0)
     if label_smoothing:
         share, spread = _smoothing(xp, x, weight, label_smoothing)
         smooth = share * (top + log_sum)[:, 0] - xp.sum(x * spread, axis=1)
@@ -267,7 +269,7 @@ def _cross_entropy(
         return loss, xp.zeros((), self.dtype), top, log_sum
     loss, total = xp.sum(loss), xp.sum(scale)
     if reduction == "mean":
-        loss = loss / total
+        loss = xp.where(total == 0, total, loss) / total  # nan, smoothed or not
     return loss.astype(self.dtype), total.astype(self.dtype), top, log_sum
 
 
@@ -288,12 +290,12 @@ def _cross_entropy_backward(
     x = _planes(xp, wide(xp, self))
     if top is None or log_sum is None:
         top, log_sum = _normaliser(xp, x)
-    picks, scale = _picks(xp, self.shape, target, weight, ignore_index, x.dtype)
+    picks, scale, kept = _picks(xp, self.shape, target, weight, ignore_index, x.dtype)
     g = wide(xp, grad_output)
     g = xp.reshape(g, scale.shape) if reduction == "none" else g
     if reduction == "mean":
         g = g / total_weight.astype(x.dtype)
-    slope = xp.where(scale == 0, 0, g * scale)
+    slope = xp.where(kept, g * scale, 0)
     factor = slope
     if label_smoothing:
         share, spread = _smoothing(xp, x, weight, label_smoothing)

@@ -114,7 +114,7 @@ __device__ __forceinline__ void add_up(
     mine = of_team(mine, blockDim.x, Sum());
     size = of_team(size, blockDim.x, Sum());
     if (threadIdx.x == 0) {
-        *loss = (T)(how == 2 ? mine / size : mine);
+        *loss = (T)(how == 2 ? (size == 0 ? size : mine) / size : mine);
         *total_weight = (T)size;
     }
 }
@@ -248,7 +248,7 @@ extern "C" __global__ void __launch_bounds__(1024) cross_entropy(
     if (r.leads) {
         tops[r.number] = top;
         logs[r.number] = log_sum;
-        if (!c.ignored && c.weight != 0) {
+        if (!c.ignored) {
             const i64 label = c.label >= 0 && c.label < n ? c.label : 0;
             mine = -((A)x[r.base + label * inner] - top - log_sum) * c.weight;
         }
@@ -282,7 +282,7 @@ extern "C" __global__ void __launch_bounds__(1024) cross_entropy_backward(
             for (int k = 0; k < PACK; ++k) weights += (A)weight[j + k];
         weights = of_row(weights, team, Sum());
     }
-    slope = c.ignored || c.weight == 0 ? A(0) : slope * c.weight * (1 - smoothing);
+    slope = c.ignored ? A(0) : slope * c.weight * (1 - smoothing);
     const A scale = slope + smooth * weights, shift = r.is_there ? logs[r.number] : A(0);
     const A top = r.is_there ? tops[r.number] : A(0);
     for (int j = r.begin; j < r.end; j += r.step) {
@@ -305,7 +305,7 @@ extern "C" __global__ void __launch_bounds__(256) nll_loss(
     const Row r = row_of(rows, n, inner, 1);
     const Class c = class_of(r, target, weight, n, ignore_index, weighed);
     A mine = 0;
-    if (!c.ignored && c.weight != 0)
+    if (!c.ignored)
         mine = -(A)x[r.base + (c.label >= 0 && c.label < n ? c.label : 0) * inner] * c.weight;
     if (how == 0) {
         if (r.is_there) loss[r.number] = (T)mine;
@@ -327,7 +327,7 @@ extern "C" __global__ void __launch_bounds__(256) nll_loss_backward(
     r.is_there = r.number < rows && i < rows * n;
     const Class c = class_of(r, target, weight, n, ignore_index, weighed);
     if (!r.is_there) return;
-    const bool own = !c.ignored && c.weight != 0 &&
+    const bool own = !c.ignored &&
                      i / inner % n == (c.label >= 0 && c.label < n ? c.label : 0);
     const A slope = (A)g[how == 0 ? r.number : 0] / (how == 2 ? (A)*total_weight : A(1));
     out[i] = own ? (T)(-slope * c.weight) : (T)0.0f;
