@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+
+import cugrad
 
 INF = float("inf")
 
@@ -56,3 +59,21 @@ def test_of_equal_rows_in_a_bag_the_first_gets_the_gradient(lib: Any) -> None:
     assert bags.tolist() == [[0.0, 0.0], [1.0, 3.0], [-INF, -INF], [1.0, 2.0]]
     (grad,) = lib.autograd.grad(bags.sum(), table)
     assert grad.tolist() == [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
+
+
+@pytest.mark.parametrize("bag", [False, True])
+@pytest.mark.parametrize("made", ["w * 1", "w.clone()", "w + w", "w.tanh()", "w[:2]", "w.t()"])
+def test_a_table_that_was_computed_may_be_looked_up_as_a_sparse_one(made: str, bag: bool) -> None:
+    torch = pytest.importorskip("torch")
+
+    def outcome(lib: Any, sparse: bool) -> list[Any]:
+        w = lib.tensor([[0.3, 0.1], [0.2, -0.4], [1.0, 2.0]], requires_grad=True)
+        table, at, F = eval(made, {"w": w}), lib.tensor([[0, 1], [1, 1]]), lib.nn.functional
+        rows = F.embedding_bag(at, table, sparse=sparse, mode="sum") if bag else F.embedding(
+            at, table, sparse=sparse)  # fmt: skip
+        (g,) = lib.autograd.grad((rows * rows).sum(), w)
+        return [rows.tolist(), g.tolist()]
+
+    want = outcome(torch, False)  # sparse ones pass few of PyTorch's ops
+    for got, exact in zip(outcome(cugrad, True), want, strict=True):
+        np.testing.assert_allclose(got, exact, rtol=1e-6)

@@ -38,7 +38,8 @@ def embedding(
         max_norm: rows that are looked up and longer than this, by `norm_type`, are first shortened
             to it, in place.
         scale_grad_by_freq: the gradient of a row is divided by how often it was looked up.
-        sparse: the gradient of the weight, a leaf, is a sparse tensor of the rows looked up.
+        sparse: the gradient of the weight, if that is a leaf, is a sparse tensor of the rows
+            looked up.
 
     Raises IndexError for numbers out of range, on the CPU.
     """
@@ -79,14 +80,13 @@ class _Rows(Function):
 
 
 def _rows(weight: Tensor, input: Tensor, padding_idx: int, by_frequency: bool) -> Tensor:
-    """The rows of a table whose gradient is to be sparse; RuntimeError unless it is a leaf."""
+    """The rows of a table whose gradient is to be sparse, if it is a leaf: that of one which was
+    computed has to pass the ops that made it.
+    """
     if by_frequency:
         raise RuntimeError("embedding: scale_grad_by_freq not supported with sparse gradients")
     if weight.requires_grad and not weight.is_leaf:
-        raise RuntimeError(
-            "embedding: got sparse=True and a weight that was computed, want a leaf: sparse "
-            "gradients go to leaves alone"
-        )
+        return recorded.embedding(weight, input, padding_idx)
     return _Rows.apply(weight, input, padding_idx)
 
 
