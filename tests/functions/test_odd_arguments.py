@@ -53,16 +53,33 @@ F.conv_transpose2d(x, x[..., :2, :2], stride=np.int64(2), output_padding=torch.t
 F.unfold(x, np.int64(2), stride=np.int64(2))
 torch.nn.MaxPool2d(np.int64(2))(x)
 torch.nn.AvgPool2d(2, stride=np.int64(1))(x)
+F.conv2d(x.expand(1, 2, 4, 4), x[:, :, :2, :2].expand(2, 1, 2, 2), groups=torch.tensor(2))
+F.conv_transpose2d(x.expand(1, 2, 4, 4), x.expand(2, 1, 4, 4), groups=torch.tensor(2))
+F.group_norm(x.view(1, 4, 4), torch.tensor(2))
+F.linear(x[0, 0], b.view(1, 4), torch.ones(4, 1))
+F.linear(x[0, 0, 0], w, b.view(1, 4))
+F.linear(x[0, 0], w, b.view(1, 4))
+F.linear(x[0, 0], w, b.view(4, 1))
+F.linear(x[0], w, b.expand(4, 4))
+F.linear(x[0], w, b.expand(1, 4, 4))
+F.linear(x[0], w, b.expand(2, 1, 4, 4))
+F.linear(x[0, 0, :1], w, b.expand(2, 4))
+F.linear(x[0, 0], b, b[0])
 """
 
 
 def outcome(lib: Any, call: str) -> Any:
-    names = {"torch": lib, "F": lib.nn.functional, "np": np, "x": lib.arange(16.0).view(1, 1, 4, 4)}
+    x, b = lib.arange(16.0, requires_grad=True), lib.arange(4.0, requires_grad=True)
+    names = {"torch": lib, "F": lib.nn.functional, "np": np, "x": x.view(1, 1, 4, 4), "b": b,
+             "w": x.detach().view(4, 4).cos()}  # fmt: skip
     try:
         out = eval(call, names)
     except (TypeError, ValueError, RuntimeError) as error:
         return next(k for k in (TypeError, ValueError, RuntimeError) if isinstance(error, k))
-    return str(out.dtype), out.tolist()
+    grads = []
+    if out.requires_grad:
+        grads = lib.autograd.grad((out * out).sum(), [x, b], allow_unused=True)
+    return str(out.dtype), out.tolist(), *[g.tolist() for g in grads if g is not None]
 
 
 @pytest.mark.parametrize("call", CALLS.strip().splitlines())
@@ -72,4 +89,5 @@ def test_what_comes_of_them(call: str) -> None:
         assert got is want
     else:
         assert got[0] == want[0]
-        np.testing.assert_allclose(got[1], want[1], rtol=1e-6)
+        for values, exact in zip(got[1:], want[1:], strict=True):
+            np.testing.assert_allclose(values, exact, rtol=1e-5, atol=1e-5)

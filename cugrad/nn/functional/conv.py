@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 
 from ...autograd.autocast import autocasts
 from ...autograd.recording.record import recorded
@@ -109,6 +110,7 @@ def _conv(
     padding: Ints | str, dilation: Ints, groups: int,
 ) -> Tensor:  # fmt: skip
     name = f"conv{n}d"
+    groups = index(groups)
     x = _batched(name, n, input, weight, groups)
     strides, dilations = _settings(name, n, stride=stride, dilation=dilation)
     if isinstance(padding, str):
@@ -129,6 +131,7 @@ def _conv_transpose(
     output_padding: Ints, groups: int, dilation: Ints,
 ) -> Tensor:  # fmt: skip
     name = f"conv_transpose{n}d"
+    groups = index(groups)
     x = _batched(name, n, input, weight, groups)
     batched = x is input
     strides, around, extra, dilations = _settings(

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...autograd.recording.record import recorded
 from ...dtypes import bfloat16, float16, float32, int32, type_name
+from ...functions.calls.arguments import refuse_more_dims
 from ...functions.calls.mistakes import MISTAKES, explained
 from ...functions.maths.products import matmul
 from ...functions.shapes.copies import cat, stack
@@ -18,15 +19,28 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """input @ weight.T + bias, for weight of shape (out_features, in_features), or one feature."""
     try:
         if weight.ndim == 1:  # one output, which has no dim
-            out = matmul(input, weight)
-            return out if bias is None else out + bias
+            if bias is not None:
+                raise RuntimeError("linear(): expected weight to be a matrix beside a bias, got 1D")
+            return matmul(input, weight)
         if weight.ndim > 2:
             raise RuntimeError(
                 f"linear(): expected weight to have 1 or 2 dimensions, but it is {weight.ndim}D"
             )
+        if bias is not None and bias.ndim > 1 and input.ndim != 2:
+            return _with_rows_of_bias(input, weight, bias)
         return recorded.linear(input, weight, bias)
     except MISTAKES as error:
         raise (explained(error) or error) from None
+
+
+def _with_rows_of_bias(input: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """`linear` with a bias of several dims, which are those of the result."""
+    if input.ndim == 1:
+        row = recorded.linear(recorded.unsqueeze(input, 0), weight, bias)
+        return recorded.reshape(row, (row.shape[-1],))
+    product = recorded.linear(input, weight, None)
+    refuse_more_dims("linear", product, bias)
+    return product + bias
 
 
 def grouped_mm(

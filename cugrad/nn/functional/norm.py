@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from operator import index
 from typing import Any
 
 from ...autograd.mode import will_change
@@ -240,7 +241,7 @@ def group_norm(
 
     Source: https://arxiv.org/abs/1803.08494.
     """
-    shape = tuple(input.shape)
+    shape, num_groups = tuple(input.shape), index(num_groups)
     if len(shape) < 2:
         raise RuntimeError(
             f"Expected at least 2 dimensions for input tensor but received {len(shape)}"
