@@ -12,6 +12,7 @@ import cugrad as torch
 from cugrad.backends import get
 from cugrad.backends.numpy import blocks, half, tables
 from cugrad.backends.numpy.half import cast, narrowed_into, widened
+from cugrad.backends.numpy.written import halves
 from cugrad.dtypes import bfloat16
 from cugrad.nn import functional as F
 from cugrad.ops import apart
@@ -144,6 +145,50 @@ def test_float32_narrows_as_numpy_rounds_it() -> None:
             narrowed_into(out, x)
             want = x.astype(np.float16)
         np.testing.assert_array_equal(out.view(np.int16), want.view(np.int16))
+
+
+@pytest.mark.parametrize("function", [np.add, np.subtract, np.multiply], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("kind", [np.float16, bfloat16.numpy], ids=["float16", "bfloat16"])
+def test_sums_and_products_in_words_are_rounded_once(
+    kind: Any, function: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(halves, "WORDS", 9999)
+    every = np.arange(1 << 16, dtype=np.uint16).view(kind)
+    rng, taken = np.random.default_rng(0), 0
+    for scale in (1.0, 0.4, 1e-4, 1e-6, 1e-7):
+        with np.errstate(all="ignore"):
+            single = every.astype(np.float32) * np.float32(scale)
+            some = single[np.isfinite(single)].astype(kind)
+        some = some[: some.size // 2 * 2]
+        for other in (some, some[::-1].copy(), rng.permutation(some), rng.permutation(some)):
+            for shape in ((-1,), (2, -1)):
+                a, b = some.reshape(shape), other.reshape(shape)
+                with np.errstate(all="ignore"):
+                    want = function(a.astype(np.float32), b.astype(np.float32)).astype(kind)
+                    result = halves.in_words(function, a, b)
+                if result is None:
+                    continue
+                taken += 1
+                assert (result.dtype, result.shape) == (want.dtype, want.shape)
+                with np.errstate(all="ignore"):
+                    no_number = np.isnan(want.astype(np.float32))
+                    np.testing.assert_array_equal(np.isnan(result.astype(np.float32)), no_number)
+                bits = [x.view(np.int16)[~no_number] for x in (result, want)]
+                np.testing.assert_array_equal(*bits)
+    assert taken >= (0 if kind is np.float16 and function is np.multiply else 32)
+
+
+@pytest.mark.parametrize("kind", [np.float16, bfloat16.numpy], ids=["float16", "bfloat16"])
+def test_words_are_declined_where_they_would_not_tell(kind: Any) -> None:
+    x = np.ones(halves.LEAST, kind)
+    assert halves.in_words(np.add, x, x) is not None
+    single = x.astype(np.float32)
+    for a, b in ((x, x[1:]), (x[1:], x[1:]), (x, 2.0), (x, x[:1]), (x[:8], x[:8]), (x, single),
+                 (x.reshape(2, -1), x.reshape(-1, 2).T)):  # fmt: skip
+        assert halves.in_words(np.add, a, b) is None
+    large = torch.full((halves.LEAST,), 6e4, dtype=torch.float16)
+    assert (large + large).isinf().all() and (large - large == 0).all()
+    assert (large * float("inf") - large * float("inf")).isnan().all()
 
 
 ROWS: dict[str, Callable[[Any], Any]] = {

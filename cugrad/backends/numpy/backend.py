@@ -19,7 +19,7 @@ from ..forks import kept_over_forks, unforked
 from ..moments import track_moment
 from ..owners import root_of
 from ..written_to import may_write
-from .blocks import BLOCK, LEAST, along_rows
+from .blocks import LEAST, along_rows
 from .choosing import where
 from .erf import erf_float32, normal_cdf_float32
 from .exponential import quick_exp
@@ -173,6 +173,7 @@ class NumpyNamespace(Features):
 
 
 LANES = 256
+PAIRS = 1 << 16  # normal numbers that are drawn at a time: another number draws others
 MANY = 1 << 12  # elements
 LARGE = (1 << 25) - (1 << 16)  # bytes: of blocks that are freed, the largest that glibc learns from
 
@@ -302,7 +303,7 @@ class HostRng:
         It takes half the time of NumPy's own way, which is by cases.
         """
         out = np.empty(n + n % 2, np.float32)
-        for pairs in np.split(out, range(2 * BLOCK, out.size, 2 * BLOCK)):
+        for pairs in np.split(out, range(PAIRS, out.size, PAIRS)):
             m = pairs.size // 2
             distance = np.log(1 - self._generator.random(m, np.float32))
             distance *= -2

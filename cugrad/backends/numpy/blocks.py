@@ -18,6 +18,7 @@ import numpy as np
 
 from . import tables
 from .half import HALF, SINGLE, is_half, narrowed_into, widened
+from .written.halves import in_words
 
 __all__ = [
     "LEAST", "along_rows", "by_blocks", "forward_by_blocks", "gradients_by_blocks", "rounded_once",
@@ -26,12 +27,13 @@ __all__ = [
 Array = np.ndarray[Any, Any]
 Values = Sequence[Any]  # arrays, numbers, None
 
-BLOCK = 1 << 15  # elements: 128 kilobytes of float32
+BLOCK = 1 << 17  # elements: fewer would cost more calls of NumPy than they save of its time
 LEAST = 1 << 22  # elements from which on blocks pay: fewer stay in the last cache as they are
 LONG, LEAST_BUFFER = 512, 16  # elements of a row, and of NumPy's smallest buffer
 # What NumPy computes of float16 by vectors, in float32 as well, where the processor has them.
 QUICK = frozenset(["exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "tan", "sinh",
                    "cosh", "tanh", "arcsin", "arctan", "arcsinh"])  # fmt: skip
+IN_WORDS = frozenset(["add", "subtract", "multiply"])
 AS_INTEGERS = frozenset(["positive_part"])  # what is computed of half precision as it is
 WORKING = frozenset(["BINARY_OP", "CALL", "CALL_KW", "COMPARE_OP", "UNARY_NEGATIVE"])
 
@@ -183,7 +185,7 @@ def forward_by_blocks(op: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
     """
     several = op.ufunc is None and op.passes != 1 and is_composite(op.forward)
     widens, alone = op.widens and op.ufunc not in AS_INTEGERS, len(op.inputs) == 1
-    quick = op.ufunc in QUICK
+    quick, words = op.ufunc in QUICK, getattr(np, op.ufunc) if op.ufunc in IN_WORDS else None
 
     def blocked(*args: Any, **params: Any) -> Any:
         return by_blocks(partial(plain, **params) if params else plain, args, op.dense)
@@ -192,7 +194,9 @@ def forward_by_blocks(op: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
         x = args[0] if isinstance(args[0], np.ndarray) else args[1]
         value = None
         if widens and is_half(x.dtype) and not (quick and x.dtype is HALF):
-            if alone and x.size >= tables.MANY:
+            if words is not None and len(args) == 2 and not params:
+                value = in_words(words, *args)
+            elif alone and x.size >= tables.MANY:
                 value = _by_table(blocked, op.dense, *args, **params)
             if value is None:
                 value = blocked(*args, **params)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-__all__ = ["SINGLE", "cast", "is_half", "narrowed_into", "positive_part", "widened"]
+__all__ = ["SINGLE", "cast", "greatest", "is_half", "narrowed_into", "positive_part", "widened"]
 
 Array = np.ndarray[Any, Any]
 
@@ -15,9 +16,7 @@ FEW = 1 << 10  # elements that NumPy converts as quickly
 UP = np.float32(2.0**112)  # from the one bias of an exponent, 15, to the other, 127
 TOO_LARGE = int(np.float32(65520).view(np.int32))  # inf when it is rounded
 LEAST_NORMAL = int(np.float32(2.0**-14).view(np.int32))
-MANY = 1 << 15  # elements that are converted at a time
-LEAST_POWERS = np.full(MANY, LEAST_NORMAL, np.int32)
-INFINITY = 0x7C00  # the bits of float16, beyond which are nan
+MANY = 1 << 17  # elements that are converted at a time
 NEGATIVE_INFINITY = {"float16": 0xFC00, "bfloat16": 0xFF80}  # and of either
 SIGNED = np.int32(-0x70000001)  # all bits but three, that a shifted sign has spilt into
 
@@ -45,15 +44,24 @@ def widened(x: Array) -> Array:
 
 def widened_into(wide: Array, x: Array) -> None:
     """Writes float16 to an array of float32."""
-    short, unsigned = x.view(np.int16), x.view(np.uint16)
-    if short.max() >= INFINITY or unsigned.max() >= NEGATIVE_INFINITY["float16"]:  # or nan
+    if not greatest(x) < np.inf:
         wide[...] = x
         return
     bits = wide.view(np.int32)
-    bits[...] = short
+    bits[...] = x.view(np.int16)
     bits <<= 13
     bits &= SIGNED
     wide *= UP
+
+
+def greatest(x: Array) -> float:
+    """The greatest size of numbers of float16; inf or nan if there is either.
+
+    >>> greatest(np.array([1.5, -2], np.float16))
+    2.0
+    """
+    above, below = x.view(np.int16).max(initial=0), x.view(np.uint16).max(initial=0)
+    return float(max(above, below & 0x7FFF).astype(np.uint16).view(HALF))
 
 
 def cast(x: Array, dtype: np.dtype[Any]) -> Array:
@@ -104,7 +112,7 @@ def narrowed_into(out: Array, x: Array) -> None:
         return
     power = size & 0x7F800000
     few = x.ndim == 1 and x.size <= MANY  # with one number NumPy takes four times as long
-    np.maximum(power, LEAST_POWERS[: x.size] if few else LEAST_NORMAL, out=power)
+    np.maximum(power, _least_powers()[: x.size] if few else LEAST_NORMAL, out=power)
     power += 13 << 23
     total = size.view(SINGLE)
     total += power.view(SINGLE)
@@ -116,3 +124,8 @@ def narrowed_into(out: Array, x: Array) -> None:
     power &= -0x8000
     size |= power
     out.view(np.int16)[...] = size
+
+
+@cache
+def _least_powers() -> Array:
+    return np.full(MANY, LEAST_NORMAL, np.int32)
