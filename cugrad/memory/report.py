@@ -126,7 +126,9 @@ def _add_times(report: Report, meter: Meter, times: Times) -> None:
     if to_host and to_device:
         # what came back, as it is without a codec; what was used before it had left needed no link
         moved = times.raw_bytes
-        bound = lower_bound(times.forward, times.backward, moved, to_host, to_device)
+        # without a codec copies are larger: what each takes whatever its size weighs less
+        rates = (times.out_rate, times.back_rate) if coding else (to_host, to_device)
+        bound = lower_bound(times.forward, times.backward, moved, *rates)
     else:
         bound = plain
     report["bound"], report["slowdown"] = bound, step / plain if plain else 1.0

@@ -66,7 +66,8 @@ class Times(NamedTuple):
     `forward` and `backward` leave out two things. One is the time in which the compute stream
     waited for copies: `stalled_forward`, `stalled_backward`, and `stalls` by op and sequence
     number. The other is the time of codecs. `raw_bytes` are the bytes that came back, counted
-    without a codec.
+    without a codec. `out_rate` and `back_rate` are bytes/s of the link itself: of large copies,
+    less what a small one takes.
     """
 
     forward: float
@@ -80,7 +81,26 @@ class Times(NamedTuple):
     coding_forward: float
     coding_backward: float
     raw_bytes: int
+    out_rate: float
+    back_rate: float
     stalls: dict[tuple[str, int], float]
+
+
+def rate_of(copies: list[tuple[float, int]]) -> float:
+    """Bytes/s of a link, of copies as (seconds, bytes): that of the largest copy, less what the
+    quickest of half its size or less took, if there is one. 0.0 of no copies.
+
+    >>> rate_of([(3.0, 100), (4.0, 200), (5.0, 200)])
+    100.0
+    """
+    if not any(seconds > 0 for seconds, _ in copies):
+        return 0.0
+    large = max([n for _, n in copies])
+    seconds = min([s for s, n in copies if n == large])
+    least, small = min([c for c in copies if c[1] <= large / 2], default=(0.0, 0))
+    if seconds <= least:
+        least, small = 0.0, 0
+    return (large - small) / (seconds - least)
 
 
 def wait_for(stream: Any, event: Any) -> None:
@@ -199,6 +219,6 @@ class Meter:
             stalled[1],
             sum([n for _, n in out]), sum([t for t, _ in out]),
             sum([n for _, n in back]), sum([t for t, _ in back]),
-            coding[0], coding[1], self.raw_bytes,
+            coding[0], coding[1], self.raw_bytes, rate_of(out), rate_of(back),
             by_op,
         )  # fmt: skip
