@@ -132,6 +132,8 @@ def tensors() -> None:
     x.grad = None
     (grad,) = torch.autograd.grad(y.sum(), [x], create_graph=True)
     grad.norm().backward(retain_graph=True)
+    slopes: dict[str, Tensor] = torch.autograd.grad(y.sum(), {"x": x})
+    print(slopes["x"].norm())
     handle = y.register_hook(lambda g: g * 2)
     handle.remove()
     array: np.ndarray[Any, Any] = y.detach().cpu().numpy()

@@ -43,4 +43,6 @@ torch.memory.oflload()  # wrong
 torch.func.hesian(torch.sum)  # wrong
 torch.cuda.is_availabel()  # wrong
 torch.autograd.gard(x.sum(), x)  # wrong
+torch.autograd.grad(x.sum(), [x])[0].nrom()  # wrong
+torch.autograd.grad(x.sum(), {"x": x})["x"].nrom()  # wrong
 torch.manual_seed("0")  # wrong

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, overload
 
 from ...backends import backend_of
 from ...backends.several import there, zeros_like
@@ -99,6 +99,30 @@ def backward(
         )
 
 
+@overload
+def grad(
+    outputs: TensorOrTensors,
+    inputs: dict[Any, Tensor],
+    grad_outputs: Any = ...,
+    retain_graph: bool | None = ...,
+    create_graph: bool = ...,
+    only_inputs: bool = ...,
+    allow_unused: bool | None = ...,
+    is_grads_batched: bool = ...,
+    materialize_grads: bool = ...,
+) -> dict[Any, Tensor]: ...
+@overload
+def grad(
+    outputs: TensorOrTensors,
+    inputs: TensorOrTensors,
+    grad_outputs: Any = ...,
+    retain_graph: bool | None = ...,
+    create_graph: bool = ...,
+    only_inputs: bool = ...,
+    allow_unused: bool | None = ...,
+    is_grads_batched: bool = ...,
+    materialize_grads: bool = ...,
+) -> tuple[Tensor, ...]: ...
 def grad(
     outputs: TensorOrTensors,
     inputs: TensorOrTensors,
