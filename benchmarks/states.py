@@ -5,14 +5,15 @@ has as many times fewer tokens, so that a byte stands for NARROW**2 bytes and a 
 
     python benchmarks/states.py [--preset H200] [--network GPT] [--tokens 2048 8192] [--check]
 
-The bound adds two phases, because an optimizer's step begins when it is called: forward and
-backward, or the copies of weights in and gradients out, whichever takes longer; and the step, or
-its copies, less a window that comes before and one that leaves behind, or the host's memory,
-whichever takes longer. With gradients and states on the host it is one phase: the loop is ahead of
-the device, and the host steps what has arrived while the device is in backward still. "during" is
-the step within backward, whose bound is one phase; the host takes the step of a parameter when its
-gradient is whole. A step is timed from its beginning to that of the next one, while copies are on
-their way, in a loop that never waits for the device.
+The bound is the library's own, `least_seconds`, by the rates of the model: all goes on at once, and
+the host takes the step of a parameter from when its gradient is whole in plain training. A step is
+timed from its beginning to that of the next one, while copies are on their way, in a loop that
+never waits for the device. "copied" is bytes of states and gradients that move in a step, over
+those that there are, each way.
+
+`--check` wants each step to be near its bound, no slower than either rival, within the limit of the
+device's memory, and to copy nothing twice. "all stream" is known not to be near its bound, nor
+faster than the rivals: docs/larger-than-the-gpu.md says why.
 
 Beside it are two rivals' schedules, with the same rates and no latencies, as fast as they can be:
 "ZeRO-Offload" sends gradients out beside backward, takes Adam's step on the host behind it, and
@@ -40,6 +41,7 @@ from benchmarks.common import provenance
 from cugrad import backends, memory, models
 from cugrad.backends import simulated
 from cugrad.memory.states import context
+from cugrad.memory.states.reporting.bound import least_seconds
 
 NARROW = 32
 WIDTH, CONTEXT, VOCABULARY = 4096, 1024, 8192  # of what is stood for
@@ -57,7 +59,8 @@ PLACES: dict[str, dict[str, str]] = {
 }  # fmt: skip
 PLACES["states host, during"] = {"states": "host", "step": "during backward"}
 PLACES["all host, during"] = {**PLACES["all host"], "step": "during backward"}
-GOAL = 1.10  # of the bound
+HIDDEN, GOAL = 1.05, 1.10  # of the bound, where all else fits into backward, and where not
+KNOWN = ("all stream",)  # to be far from it, and slower than the rivals
 LEARNS, STEPS = 2, 4  # steps before those that count, and those
 
 
@@ -72,17 +75,42 @@ class Result:
     plain_pass: float  # forward and backward with all on the device
     plain_step: float  # the optimizer's step there
     bound: float
+    others: float  # that of a step that computes nothing
     peak: float  # of the device's memory
     limit: float  # of that: what plain training has, less what is elsewhere, and windows
     weights_in: float
     gradients_out: float
-    states_moved: float
+    copied: float  # bytes that moved, of states and gradients, over those that there are
     rivals: dict[str, float] = field(default_factory=dict)  # seconds
     whole: list[tuple[float, float]] = field(default_factory=list)  # seconds, bytes: gradients
 
     @property
     def distance(self) -> float:
         return self.step / self.bound
+
+    @property
+    def goal(self) -> float:
+        """The most that this may be."""
+        computing = self.plain_pass + self.plain_step
+        is_hidden = self.bound <= computing and self.others <= 2 / 3 * computing
+        return HIDDEN if is_hidden else GOAL
+
+    @property
+    def missed(self) -> list[str]:
+        """What is not as it should be."""
+        missed = []
+        if self.peak > self.limit:
+            missed.append(f"its peak is {self.peak / 1e9:.2f} GB, want {self.limit / 1e9:.2f}")
+        if self.copied > 1.005:
+            missed.append(f"it copies {self.copied:.3f} of what there is")
+        if self.places in KNOWN:
+            return missed
+        if self.distance > self.goal:
+            missed.append(f"{self.distance:.3f} of the bound, want {self.goal}")
+        for name, seconds in self.rivals.items():
+            if seconds < self.step:
+                missed.append(f"{name} takes {seconds / self.step:.3f} of its time")
+        return missed
 
 
 class Tagger(torch.nn.Module):
@@ -190,36 +218,37 @@ def measure(name: str, kind: str, tokens: int, layers: int, windows: int) -> dic
         net, optimizer, window=window, min_bytes=largest // 64, **PLACES[name]
     )
     with placed:
-        marks = []
+        marks, before = [], {}
         for step in range(LEARNS + STEPS + 1):  # in which nothing waits for the device
             if step == LEARNS:
                 gc.collect()
                 backend.reset_peak_memory_stats()
+                before = moved_by(placed)
             marks.append(mark(backend))
+            if step == LEARNS + STEPS:
+                moved = {key: (n - before[key]) / STEPS for key, n in moved_by(placed).items()}
             passes()
             optimizer.step()
         peak = backend.max_memory_allocated()
-        before = placed.report()  # waits for the device, as `after` does
-        passes()
-        optimizer.step()
-        after = placed.report()
+        report = placed.report()  # waits for the device
         whole = [] if PLACES[name] else times_of_gradients(backend, net, passes)
         with Clock() as first:
             passes()
-
-    def moved(kind: str, way: str) -> int:
-        return int(after[kind][way] - before[kind][way])
-
     return {
-        "size": size, "largest": largest,
-        "windows": {kind: after[kind]["limit"] or 0 for kind in after},
+        "size": size, "largest": largest, "moved": moved,
+        "windows": {kind: report[kind]["limit"] or 0 for kind in report},
+        "placed": {kind: report[kind]["bytes"] for kind in report},
         "seconds": marks[LEARNS].elapsed_time(marks[-1]) / 1e3 / STEPS, "pass": first.seconds,
-        "whole": whole, "peak": peak, "weights_in": moved("weights", "moved_back"),
-        "weights_out": moved("weights", "moved_out"),
-        "gradients_in": moved("gradients", "moved_back"),
-        "gradients_out": moved("gradients", "moved_out"),
-        "states_in": moved("states", "moved_back"), "states_out": moved("states", "moved_out"),
+        "whole": whole, "peak": peak,
     }  # fmt: skip
+
+
+def moved_by(placed: Any) -> dict[tuple[str, str], float]:
+    """Bytes that have come and gone so far, by kind and way; waits for nothing."""
+    stats = {kind: window.options.counts.stats for kind, window in placed._windows.items()}
+    return {(kind, "in"): float(s.moved_back_bytes) for kind, s in stats.items()} | {
+        (kind, "out"): float(s.moved_to_host_bytes) for kind, s in stats.items()
+    }
 
 
 def times_of_gradients(backend: Any, net: Any, passes: Any) -> list[tuple[float, int]]:
@@ -238,50 +267,34 @@ def times_of_gradients(backend: Any, net: Any, passes: Any) -> list[tuple[float,
     return [(began.elapsed_time(event) / 1e3, nbytes) for event, nbytes in seen]
 
 
-def on_host(whole: list[tuple[float, float]], model: Any) -> float:
-    """The least seconds of a step that the host takes of each parameter once its gradient is whole,
-    however small the parts; `whole` has when that is, and the gradient's bytes.
+def on_host(whole: list[tuple[float, float]], model: Any) -> list[tuple[float, float]]:
+    """When the gradients are whole, and the seconds of the host's step of each; `whole` has their
+    bytes.
     """
-    most, rest = 0.0, 0.0
-    for seconds, nbytes in reversed(whole):
-        rest += 7 * nbytes / model.host
-        most = max(most, seconds + rest)
-    return most
+    return [(seconds, 7 * nbytes / model.host) for seconds, nbytes in whole]
 
 
-def bound_of(name: str, taken: dict[str, Any], plain: Result, scale: float, model: Any) -> float:
-    """The least seconds of a step that makes these copies; see above."""
-    places, size, windows = PLACES[name], taken["size"] * scale, taken["windows"]
-    if "step" in places:  # states go both ways beside forward and backward
-        ways = [
-            sum([taken[f"{kind}_{way}"] for kind in ("weights", "gradients", "states")]) * scale
-            for way in ("in", "out")
-        ]
-        link = max(ways[0] / model.to_device, ways[1] / model.to_host)
-        if places["states"] == "host":
-            return max(plain.plain_pass, link, on_host(plain.whole, model))
-        return max(plain.plain_pass + plain.plain_step, link)
-    one = plain.plain_pass
-    if places.get("weights") == "host":
-        at_least = 2 * taken["size"] - windows["weights"]  # what is there when forward ends stays
-        one = max(one, at_least * scale / model.to_device)
-    if places.get("gradients") == "host":
-        one = max(one, size / model.to_host)
-    if places.get("states") == "host":
-        if "gradients" in places:  # the host steps while the device is in backward still
-            if "weights" not in places:  # what backward reads is written to when it has ended
-                one += size / model.to_device
-            return max(one, on_host(plain.whole, model))
-        two = max(7 * size / model.host, size / model.to_host)
-    else:
-        back = taken["states_in"] + taken["gradients_in"]
-        if "weights" in places:
-            back += taken["size"] - windows["weights"]
-        out = taken["states_out"] + taken["weights_out"]
-        back = max(0, back - windows["states"])
-        out = max(0, out - windows["states"] - windows["weights"])
-        two = max(plain.plain_step, back * scale / model.to_device, out * scale / model.to_host)
-    return one + two
+def bound_of(name: str, taken: dict[str, Any], plain: Result, scale: float, model: Any) -> Any:
+    """The least seconds of a step that makes these copies, see above; and of them alone."""
+    moved, host = taken["moved"], PLACES[name].get("states") == "host"
+    link = [
+        sum([nbytes for (_, way), nbytes in moved.items() if way == which]) * scale / rate
+        for which, rate in (("in", model.to_device), ("out", model.to_host))
+    ]
+    computing = plain.plain_pass + (0.0 if host else plain.plain_step)
+    steps = on_host(plain.whole, model) if host else []
+    others = max(*link, sum([seconds for _, seconds in steps]))
+    return least_seconds(computing, *link, steps), others
+
+
+def copied_of(name: str, taken: dict[str, Any]) -> float:
+    """Bytes of states and gradients that move in a step, over those that there are, each way."""
+    ratios = [
+        taken["moved"][kind, way] / (taken["placed"][kind] or taken["placed"]["weights"])
+        for kind, way in (("states", "in"), ("states", "out"), ("gradients", "out"))
+        if taken["moved"][kind, way]
+    ]
+    return max(ratios, default=0.0)
 
 
 def rivals_of(plain: Result, size: float, model: Any) -> dict[str, float]:
@@ -295,7 +308,7 @@ def rivals_of(plain: Result, size: float, model: Any) -> dict[str, float]:
     ]
     return {
         "ZeRO-Offload": forward + max(backward, out) + max(host, way_in),
-        "layer by layer": max(begins + takes, on_host(whole, model)),
+        "layer by layer": least_seconds(begins + takes, 0.0, 0.0, on_host(whole, model)),
     }
 
 
@@ -313,31 +326,30 @@ def simulate(
     step = taken["seconds"]
     result = Result(
         name, tokens, taken["size"] * scale / 4, step, taken["pass"], step - taken["pass"], step,
-        taken["peak"] * scale, 0.0, taken["weights_in"] * scale, taken["gradients_out"] * scale,
-        (taken["states_in"] + taken["states_out"]) * scale,
+        0.0, taken["peak"] * scale, 0.0, taken["moved"]["weights", "in"] * scale,
+        taken["moved"]["gradients", "out"] * scale, copied_of(name, taken),
     )  # fmt: skip
     if plain is None:
         result.limit = result.peak
         result.whole = [(seconds, nbytes * scale) for seconds, nbytes in taken["whole"]]
         return result
     result.plain_pass, result.plain_step = plain.plain_pass, plain.plain_step
-    result.bound = bound_of(name, taken, plain, scale, base)
+    result.bound, result.others = bound_of(name, taken, plain, scale, base)
     result.rivals = rivals_of(plain, taken["size"] * scale, base)
     # at its peak the plain step has its activations, and no gradients yet
-    size, gone = taken["size"] * scale, {"weights": 1, "gradients": 0, "states": 2}
     result.limit = plain.peak
     for kind in PLACES[name]:
-        if kind in gone:
-            window = (taken["windows"][kind] + taken["largest"]) * scale
-            result.limit += window - gone[kind] * size
+        if kind != "step":
+            gone = taken["placed"][kind] if kind != "gradients" else 0
+            result.limit += (taken["windows"][kind] + taken["largest"] - gone) * scale
     return result
 
 
 def table(results: list[Result]) -> str:
     lines = [
         "| places | tokens | step ms | plain | bound ms | step/bound | ZeRO-Offload "
-        "| layer by layer | peak GB | limit GB | in GB | out GB |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "| layer by layer | peak GB | limit GB | in GB | out GB | copied |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for r in results:
         plain = r.step / (r.plain_pass + r.plain_step)
@@ -345,7 +357,8 @@ def table(results: list[Result]) -> str:
         lines.append(
             f"| {r.places} | {r.tokens} | {1e3 * r.step:.0f} | {plain:.2f} | {1e3 * r.bound:.0f} "
             f"| {r.distance:.3f} | {' | '.join(beside)} | {r.peak / 1e9:.1f} | {r.limit / 1e9:.1f} "
-            f"| {r.weights_in / 1e9:.1f} | {r.gradients_out / 1e9:.1f} |"
+            f"| {r.weights_in / 1e9:.1f} | {r.gradients_out / 1e9:.1f} "
+            f"| {r.copied:.2f} |"
         )
     return "\n".join(lines)
 
@@ -358,7 +371,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--window", type=int, default=0, help="of each kind, in largest tensors")
     parser.add_argument("--only", nargs="+", default=list(PLACES), choices=list(PLACES))
-    parser.add_argument("--check", action="store_true", help=f"fail above {GOAL} of the bound")
+    parser.add_argument("--check", action="store_true", help="fail if a goal is missed")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args(argv)
     results: list[Result] = []
@@ -375,10 +388,10 @@ def main(argv: list[str] | None = None) -> int:
     if asked.json:
         found = [{**asdict(r), "distance": r.distance} for r in results]
         asked.json.write_text(json.dumps({**provenance(), "results": found}, indent=1))
-    late = [r for r in results if r.distance > GOAL]
-    for r in late if asked.check else ():
-        print(f"{r.places}, {r.tokens} tokens: {r.distance:.3f} of the bound, want {GOAL}")
-    return bool(asked.check and late)
+    missed = [f"{r.places}, {r.tokens} tokens: {why}" for r in results for why in r.missed]
+    if missed and asked.check:
+        print("missed:", *missed, sep="\n  ")
+    return bool(asked.check and missed)
 
 
 if __name__ == "__main__":

@@ -199,13 +199,17 @@ def test_offload_comes_close_to_what_the_link_allows(tmp_path: Path) -> None:
 
 def test_states_elsewhere_come_close_to_what_the_link_allows(tmp_path: Path) -> None:
     results = tmp_path / "states.json"
-    words = ["--layers", "3", "--tokens", "2048", "--only", "states stream", "all host"]
+    places = ["states stream", "all host", "states host", "gradients, states host", "all stream"]
+    words = ["--layers", "3", "--tokens", "2048", "--only", *places]
     run = subprocess.run(
         [sys.executable, "benchmarks/states.py", *words, "--check", "--json", str(results)],
         cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
     )  # fmt: skip
     assert run.returncode == 0, run.stdout + run.stderr
-    plain, stream, host = json.loads(results.read_text())["results"]
+    plain, *found = json.loads(results.read_text())["results"]
+    stream, host = found[:2]
+    for result in found[:4]:  # of what streams all of it the docs say why it is slower
+        assert min(result["rivals"].values()) >= 1.2 * result["step"]
     assert stream["distance"] >= 0.99 and host["distance"] >= 0.99
     assert stream["peak"] <= stream["limit"] < plain["peak"]
     assert host["peak"] <= host["limit"] < 0.7 * plain["peak"]

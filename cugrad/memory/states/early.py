@@ -80,7 +80,8 @@ class DuringBackward:
         if any(p is param for params, _, _ in self.sent for p in params):
             self._forget_sent()
         self.now.append(param)
-        self.steps.moments.note(param)
+        if self.steps.on_host:
+            self.steps.moments.note(param)
         if self.bucket and not self._fits(param, optimizer, group):
             self.take_bucket()
         self.bucket.append(param)

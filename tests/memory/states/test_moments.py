@@ -191,6 +191,12 @@ def test_a_gradient_leaves_once_for_the_hosts_step(passes: int) -> None:
     assert report["gradients"]["moved_out"] == 6 * 5 * 16 * 16 * 4
 
 
+def test_a_step_during_backward_leaves_gradients_where_they_are() -> None:
+    places = {**PLACES["all stream"], "step": "during backward"}
+    _, report = trained(places, nothing)
+    assert report["gradients"]["moved_out"] == 5 * 16 * 16 * 4  # in the first step, behind it
+
+
 @pytest.mark.parametrize("places", ["states host", "states stream"])
 @pytest.mark.parametrize("use", [weights_are_read, gradients_are_changed])
 def test_a_use_that_was_not_noticed_is_a_race(

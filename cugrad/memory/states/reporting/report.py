@@ -11,6 +11,7 @@ import numpy as np
 from ....errors import OutOfMemoryError
 from ...offloading.stats import Meter
 from ...sizes import size
+from .bound import least_seconds
 from .timeline import Busy, StepEnd, drawn, lines_of, timeline_of
 
 __all__ = ["StatesReport", "StepClock", "report_of"]
@@ -170,7 +171,8 @@ def report_of(
     link = last["in"] / rates["in"], last["out"] / rates["out"]
     host = last["host"] / rates["host"]
     took = last["passes"] + last["optimizer"]
-    bound = max((computing or 0.0) + host, *link)  # the link is busy beside either
+    # no gradient is whole before forward has ended, which is a third of computing
+    bound = least_seconds(computing or 0.0, *link, [((computing or 0.0) / 3, host)])
     report.step = {
         **last, "seconds": took, "tokens_per_second": None if tokens is None else tokens / took,
         "computing": computing, "link_in": link[0], "link_out": link[1], "host_busy": host,
