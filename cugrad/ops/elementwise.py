@@ -235,11 +235,11 @@ def _tangential(m: Any, g: Any, self: Any, sgn: Any) -> Any:
 
 
 row("sign", "self", _sign, ELEMENTWISE, self=_flat, refuses="c", doc="-1, 0 or 1")
-row("floor", "self", "floor", ELEMENTWISE, self=_flat, doc="rounded down")
-row("ceil", "self", "ceil", ELEMENTWISE, self=_flat, doc="rounded up")
+row("floor", "self", "floor", ELEMENTWISE, self=_flat, refuses="bc", doc="rounded down")
+row("ceil", "self", "ceil", ELEMENTWISE, self=_flat, refuses="bc", doc="rounded up")
 row("round", "self", "round", ELEMENTWISE, self=_flat, refuses="bc",
     doc="rounded to the nearest, of two the even one, to `decimals` digits")  # fmt: skip
-row("trunc", "self", "trunc", ELEMENTWISE, self=_flat, doc="rounded towards 0")
+row("trunc", "self", "trunc", ELEMENTWISE, self=_flat, refuses="bc", doc="rounded towards 0")
 
 # Choosing -----------------------------------------------------------------------------------------
 
@@ -372,7 +372,7 @@ row("copy", "self src", _copy, node="torch::autograd::CopyBackwards", promote="c
 
 # Floating-point numbers by their parts ------------------------------------------------------------
 
-row("nextafter", "self other", "nextafter", ELEMENTWISE, widens=False,
+row("nextafter", "self other", "nextafter", ELEMENTWISE, widens=False, refuses="biuc",
     self=lambda m, g, self, other: m.masked_fill(g, m.eq(self, other), 0),
     other=lambda g: g * 0,
     doc="the next number of the dtype after `input` towards `other`")  # fmt: skip

@@ -199,7 +199,7 @@ row("clamp_max", "self max", "minimum", ELEMENTWISE,
 # Parts and bits -----------------------------------------------------------------------------------
 
 row("frac", "self", lambda xp, self: self - xp.trunc(self), ELEMENTWISE, self=lambda g: g,
-    doc="what is behind the point, with the sign of `input`")  # fmt: skip
+    refuses="biuc", doc="what is behind the point, with the sign of `input`")  # fmt: skip
 
 
 def _largest(dtype: Any) -> float:

@@ -197,6 +197,68 @@ def test_rows_refuse_dtypes_that_pytorch_has_no_kernel_for(lib: Any, name: str, 
         getattr(lib, name)(x, x)
 
 
+CUT = """
+F.avg_pool1d(x[0], 2)
+F.avg_pool2d(x, 2)
+F.avg_pool3d(x[None], 2)
+F.adaptive_avg_pool1d(x[0], 2)
+F.adaptive_avg_pool2d(x, 3)
+F.adaptive_avg_pool3d(x[None], 1)
+F.interpolate(x[0], 3, mode="linear")
+F.interpolate(x, 3, mode="bilinear")
+F.interpolate(x, 3, mode="bicubic")
+F.interpolate(x, 3, mode="area")
+F.interpolate(x[None], 3, mode="trilinear")
+F.layer_norm(x, (4,))
+F.rms_norm(x, (4,))
+F.rms_norm(x, (4,), torch.ones(4))
+F.group_norm(x, 2)
+F.nll_loss(x[0], torch.zeros(4, 4, dtype=torch.int64)[0])
+F.embedding_bag(torch.tensor([[0, 1]]), x[0, 0])
+F.prelu(x, x[0, 0, 0, 1:2])
+F.softshrink(x)
+F.hardshrink(x)
+torch.frac(x)
+torch.floor(x)
+torch.ceil(x)
+torch.trunc(x)
+torch.round(x)
+torch.nextafter(x, x)
+torch.hypot(x, x)
+torch.mean(x)
+torch.std(x)
+torch.lerp(x, x, 0.5)
+"""
+
+
+@pytest.mark.parametrize("kind", ["bool", "uint8", "int32", "int64"])
+@pytest.mark.parametrize("call", CUT.strip().splitlines())
+def test_whole_numbers_that_a_result_would_be_cut_to(call: str, kind: str) -> None:
+    torch = pytest.importorskip("torch")
+
+    def outcome(lib: Any) -> Any:
+        x = (lib.arange(64).view(1, 4, 4, 4) % 5).to(getattr(lib, kind))
+        try:
+            return eval(call, {"torch": lib, "F": lib.nn.functional, "x": x}).tolist()
+        except RuntimeError as error:
+            return "refused", isinstance(error, NotImplementedError)
+
+    want, got = outcome(torch), outcome(cugrad)
+    if type(want) is tuple:
+        assert type(got) is tuple
+    else:
+        np.testing.assert_allclose(got, want, atol=1)  # of uint8 the last bit is open
+
+
+@pytest.mark.parametrize("call", ["layer_norm(x, (3,), w)", "layer_norm(x, (3,), None, w)",
+                                  "rms_norm(x, (3,), w)"])  # fmt: skip
+def test_weights_of_a_norm_have_its_shape(lib: Any, call: str) -> None:
+    for shape in ((), (1,), (1, 3), (2, 3)):
+        names = {"x": lib.ones(2, 3), "w": lib.ones(shape)}
+        with pytest.raises(RuntimeError, match="to be of same shape as normalized_shape"):
+            eval(f"F.{call}", {"F": lib.nn.functional, **names})
+
+
 def test_a_pair_of_all_dtypes_meets_in_one_order() -> None:
     for a, b in itertools.product(dtypes.ALL, repeat=2):
         assert cugrad.promote_types(a, b) is cugrad.promote_types(b, a)

@@ -20,7 +20,7 @@ from ...tensor import UNCOUNTED, Tensor
 
 __all__ = [
     "array_of", "as_own", "cast", "check_known", "fresh", "is_contiguous_format", "lifted",
-    "of_reals", "refuse_complex", "refuse_more_dims", "refused", "varargs",
+    "of_reals", "refuse_complex", "refuse_more_dims", "refuse_whole", "refused", "varargs",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -85,6 +85,13 @@ def refuse_complex(name: str, values: tuple[Any, ...]) -> None:
     for x in values:
         if isinstance(x, Tensor) and x._array.dtype.kind == "c":
             raise NotImplementedError(f"\"{name}\" not implemented for '{type_name(x.dtype)}'")
+
+
+def refuse_whole(name: str, input: Tensor, *but: dtypes.dtype) -> None:
+    """NotImplementedError for a tensor of whole numbers, which an average would be cut to."""
+    kind = input.dtype
+    if kind.category < dtypes.FLOAT and kind not in but:
+        raise NotImplementedError(f"\"{name}\" not implemented for '{type_name(kind)}'")
 
 
 def refuse_more_dims(function: str, target: Tensor, source: Tensor) -> None:

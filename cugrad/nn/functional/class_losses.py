@@ -6,7 +6,7 @@ from ... import dtypes
 from ...autograd.autocast import autocasts
 from ...autograd.recording.recorded import first_of, recorded
 from ...dtypes import type_name
-from ...functions.calls.arguments import of_reals
+from ...functions.calls.arguments import of_reals, refuse_whole
 from ...functions.indexing.bounds import is_looked_at
 from ...tensor import Tensor
 from .loss import settled
@@ -73,6 +73,7 @@ def nll_loss(
     reduction = settled(reduction, size_average, reduce)
     classes = _check_target(input, target, weight)
     _check_range(target, classes, ignore_index)
+    refuse_whole("nll_loss", input)
     return first_of.nll_loss(input, target, weight, reduction, ignore_index)
 
 

@@ -10,7 +10,7 @@ from ...autograd.mode import no_grad
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...functions import FUNCTIONS
-from ...functions.calls.arguments import of_one_dtype, of_reals
+from ...functions.calls.arguments import of_one_dtype, of_reals, refuse_whole
 from ...functions.creation.factories import full, zeros
 from ...functions.creation.ranges import arange
 from ...functions.indexing.bounds import is_looked_at
@@ -194,6 +194,7 @@ def embedding_bag(
     bag, bags = _bags(input, offsets, include_last_offset)
     flat = input.reshape(-1)
     _check_numbers("embedding_bag", flat, weight)
+    refuse_whole("embedding_bag", weight)
     if max_norm is not None:
         _shorten(weight, flat, max_norm, norm_type)
     if padding_idx is not None:

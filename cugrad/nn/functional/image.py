@@ -15,7 +15,7 @@ from ...autograd.recording.record import recorded
 from ...backends.several import beside
 from ...backends.windows import Ints, numbers
 from ...dtypes import float32, uint8
-from ...functions.calls.arguments import fresh, of_reals
+from ...functions.calls.arguments import fresh, of_reals, refuse_whole
 from ...functions.shapes.padding import pad
 from ...runtime.frames import warn_user
 from ...tensor import Tensor, make
@@ -184,6 +184,7 @@ def interpolate(
     scales: Any = factors or (None,) * len(extents)
     if mode in ("nearest", "nearest-exact"):
         return _pick(input, sizes, scales, mode == "nearest-exact")
+    refuse_whole(f"interpolate({mode})", input, *((uint8,) if dims == 4 else ()))
     aligned, cubic = bool(align_corners), mode == "bicubic"
     narrow = input.dtype.itemsize == 2 or input.dtype is uint8
     x = input.to(float32) if narrow else input

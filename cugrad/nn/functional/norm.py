@@ -15,7 +15,7 @@ from ...backends.batched.arrays import levels_of
 from ...backends.moments import RunningStatistics, waiting
 from ...backends.several import at_home
 from ...dtypes import float32, promote_types
-from ...functions.calls.arguments import cast, of_one_dtype, refuse_complex
+from ...functions.calls.arguments import cast, of_one_dtype, refuse_complex, refuse_whole
 from ...functions.creation.factories import full, zeros
 from ...functions.queries import finfo
 from ...tensor import Tensor
@@ -188,6 +188,8 @@ def layer_norm(
         or (bias is not None and bias._array.dtype is not dtype)
     ):
         of_one_dtype("layer_norm", input, True, weight=weight, bias=bias)
+    _check_lies_on("weight", weight, shape)
+    _check_lies_on("bias", bias, shape)
     return first_of.native_layer_norm(input, weight, bias, shape, eps)
 
 
@@ -209,6 +211,14 @@ def _trailing_shape(
     return trailing
 
 
+def _check_lies_on(name: str, x: Tensor | None, shape: tuple[int, ...]) -> None:
+    if x is not None and x._array.shape != shape:
+        raise RuntimeError(
+            f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape "
+            f"{list(x.shape)} and normalized_shape = {list(shape)}"
+        )
+
+
 def rms_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -221,6 +231,8 @@ def rms_norm(
     Source: https://arxiv.org/abs/1910.07467.
     """
     shape = _trailing_shape("rms_norm", input, normalized_shape)
+    refuse_whole("rms_norm", input)
+    _check_lies_on("weight", weight, shape)
     if eps is None:
         eps = finfo(promote_types(input.dtype, float32)).eps
     if weight is None or weight.dtype is input.dtype:

@@ -194,7 +194,7 @@ row("prelu_kernel", "self weight",
     self=lambda m, g, self, weight: m.where(self > 0, g, g * weight),
     weight=lambda m, g, self: m.where(self > 0, 0, g * self),
     doc="self where positive, else weight * self; weight broadcasts", public=False,
-    refuses="c")  # fmt: skip
+    refuses="biuc")  # fmt: skip
 
 
 def _rounded(value: float, x: Any) -> float:

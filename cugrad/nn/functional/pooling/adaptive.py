@@ -14,7 +14,7 @@ from ....autograd.recording.record import recorded
 from ....backends.several import at_home, beside
 from ....backends.windows import Ints, numbers
 from ....dtypes import float32, int64
-from ....functions.calls.arguments import as_own, refuse_complex
+from ....functions.calls.arguments import as_own, refuse_complex, refuse_whole
 from ....functions.creation.random import rand
 from ....ops.nn.pool import smallest_index
 from ....tensor import Tensor, make
@@ -82,6 +82,7 @@ def _adaptive_avg_pool(n: int, input: Tensor, output_size: Sizes) -> Tensor:
     if set(sizes) == {1}:
         return input.mean(tuple(range(-n, 0)), keepdim=True)
     refuse_complex(f"adaptive_avg_pool{n}d", (input,))
+    refuse_whole(f"adaptive_avg_pool{n}d", input)
     extents = tuple(input.shape[-n:])
     if 0 not in sizes and not any(s % w for s, w in zip(extents, sizes)):
         kernel = tuple([s // w for s, w in zip(extents, sizes)])

@@ -10,6 +10,7 @@ from ....autograd.autocast import autocasts
 from ....autograd.recording.record import recorded
 from ....backends.windows import Ints, numbers, strides_of
 from ....dtypes import int64
+from ....functions.calls.arguments import refuse_whole
 from ....functions.indexing.bounds import is_looked_at
 from ....tensor import Tensor
 
@@ -199,6 +200,7 @@ def max_unpool3d(
 
 def _avg_pool(n: int, input: Tensor, kernel_size: Ints, stride: Ints | None, *how: Any) -> Tensor:
     _check(f"avg_pool{n}d", n, input, kernel_size, stride)
+    refuse_whole(f"avg_pool{n}d", input, int64)
     if how[3] == 0:  # None is not
         raise RuntimeError(f"avg_pool{n}d: divisor must be not zero")
     return getattr(recorded, f"avg_pool{n}d")(input, kernel_size, stride, *how)
