@@ -10,7 +10,8 @@ __all__ = ["by_rows", "dots", "product_sums", "summed_by_rows"]
 
 Array = Any
 LONG = 1 << 16  # elements of a row, which BLAS adds up one after another
-MANY = 64  # times as many elements as are taken at a time: from there on it pays
+ROOMS = 4  # times the room that xp names are taken at a time: fewer would cost more calls
+MANY = 64  # times that room, from which on it pays
 
 
 def dots(xp: Any, a: Array, b: Array) -> Array:
@@ -45,7 +46,7 @@ def summed_by_rows(
     if flat is None:
         return function(*arrays)
     rows = flat[0].shape[0]
-    step = max(1, room * rows // x.size)
+    step = max(1, ROOMS * room * rows // x.size)
     total = None
     with xp.along_rows(run or x.shape[-1]):
         for start in range(0, rows, step):
@@ -95,7 +96,7 @@ def by_rows(
         if type(values) is tuple:
             return tuple([value.reshape(*lead, *value.shape[1:]) for value in values])
         return values.reshape(*lead, *values.shape[1:])
-    step = max(1, room * lead[0] // x.size)
+    step = max(1, ROOMS * room * lead[0] // x.size)
     results: list[Array] = []
     single = False
     with xp.along_rows(run):

@@ -208,6 +208,7 @@ def test_a_few_rows_at_a_time_change_no_value(
     work: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(apart, "MANY", 1)
+    monkeypatch.setattr(apart, "ROOMS", 1)
     x = torch.from_numpy(np.random.default_rng(0).standard_normal((5, 4, 6)))
     for values in (x, x.transpose(0, 1).contiguous().transpose(0, 1)):
         results = []

@@ -36,6 +36,7 @@ def test_sums_over_rows_that_are_added_up_in_blocks(
         return summed(xp, of_part, dims, *arrays, **options)
 
     monkeypatch.setattr(apart, "MANY", 1)
+    monkeypatch.setattr(apart, "ROOMS", 1)
     monkeypatch.setattr(norm_weights, "summed_by_rows", noting)
     blocked = getattr(raw, name)(g, x, None, None, **how)
     assert len(sizes) > 1 and sum(sizes) == x.size
