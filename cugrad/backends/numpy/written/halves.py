@@ -6,7 +6,7 @@ and words again when the result has been rounded: to the nearest, of two the eve
 bfloat16 is the upper half of float32. The bits of float16 are those of float32 in other places,
 without what their exponents are counted from: so read, they are numbers 2^112 times smaller, whose
 sums are as much smaller. They are rounded there as they are in float16, whose subnormal numbers are
-those of float32. A product would be 2^224 times smaller: it is left to others.
+those of float32. So are products, of one such number and one that is as large as it should be.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..half import HALF, greatest, is_half
+from ..half import HALF, SINGLE, UP, greatest, is_half
 
 __all__ = ["LEAST", "in_words"]
 
@@ -40,8 +40,11 @@ def in_words(function: Any, a: Any, b: Any) -> Array | None:
     if a.dtype != b.dtype or a.shape != b.shape or a.size % 2 or a.size < LEAST:
         return None
     small = a.dtype is HALF
-    if small and (function is np.multiply or greatest(a) + greatest(b) >= INFINITE):
-        return None
+    times = function is np.multiply
+    if small:
+        most = greatest(a) * greatest(b) if times else greatest(a) + greatest(b)
+        if not most < INFINITE:  # or nan
+            return None
     result = np.empty(a.shape, a.dtype)
     x, y, out = (v.reshape(-1).view(BITS) for v in (a, b, result))
     left, right = np.empty((2, 2 * min(WORDS, x.size)), BITS)
@@ -52,8 +55,12 @@ def in_words(function: Any, a: Any, b: Any) -> Array | None:
         p, q = left[:count], right[:count]
         widen(x[part], p)
         widen(y[part], q)
-        sums = p.view(np.float32)
-        function(sums, q.view(np.float32), sums)
+        left_one, right_one = p.view(SINGLE), q.view(SINGLE)
+        if small and times:
+            right_one *= UP
+        function(left_one, right_one, left_one)
+        if small and times and _were_rounded_to_half(p, q):
+            return None
         narrow(p, q, out[part])
     return result
 
@@ -90,6 +97,14 @@ def _widen_small(words: Array, out: Array) -> None:
     even >>= 3
     np.right_shift(words, 3, odd)
     out &= SMALL
+
+
+def _were_rounded_to_half(bits: Array, scratch: Array) -> bool:
+    """Whether a subnormal product is half of two numbers, and may not have been before it was so
+    small: then it cannot be told which is nearer. It takes the 37 bits behind the point.
+    """
+    np.bitwise_and(bits, 0x7F801FFF, scratch)
+    return bool((scratch == 0x1000).any())
 
 
 def _narrow_small(bits: Array, scratch: Array, words: Array) -> None:
