@@ -97,6 +97,51 @@ def test_what_is_written_declines_other_arrays(name: str, shapes: Any, params: A
     assert grads is None and got.strides == want.strides
 
 
+def cross_entropy(x: Array, target: Array, reduction: str, **how: Any) -> tuple[Any, Any]:
+    """The results and the slope as written, or None, and those of the row."""
+    op, xp = TABLE["cross_entropy"], get("cpu").xp
+    params = {**op.defaults, "reduction": reduction, **how}
+    results = op.forward(xp, x, target, None, **params)
+    g = np.ones_like(results[0])
+    by_name = {"self": x, "target": target, "weight": None, **dict(zip(op.outputs, results))}
+    saved = [by_name[name] for name in op.saves(1)]
+    meta = (x.shape, target.shape, None), params, (x.dtype,) * 3, None, False
+    backward = registry.backward_of(op, 1)
+    assert backward is not None
+    written = registry.FORWARDS["cross_entropy"](x, target, None, *params.values())
+    wanted = op.gradients(1)(raw, g, saved, meta[0], params)
+    return (written, results), (backward(g, saved, meta), wanted)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_cross_entropy_of_few_scores_is_that_of_the_table(reduction: str) -> None:
+    (x,) = operands(((7, 5),))
+    target = np.arange(7) % 5
+    (results, wanted), (grads, slopes) = cross_entropy(x, target, reduction)
+    for got, want in zip(results, wanted, strict=True):
+        assert (got.dtype, got.shape) == (np.float32, np.shape(want))
+        np.testing.assert_allclose(got, want, 1e-6, 1e-6)
+    assert grads[1:] == (None, None)
+    np.testing.assert_allclose(grads[0], slopes[0], 1e-5, 1e-6)
+
+
+def test_cross_entropy_of_other_scores_is_left_to_the_row() -> None:
+    (x,), labels = operands(((7, 5),)), np.arange(7) % 5
+    many = np.ones((1 << 12, 1 << 5), np.float32)
+    cases: list[tuple[Array, Array, str, dict[str, Any]]] = [
+        (x, labels, "none", {}),
+        (x, labels, "mean", {"ignore_index": 3}),
+        (x, labels, "mean", {"label_smoothing": 0.5}),
+        (x.astype(float), labels, "mean", {}),
+        (many, np.zeros(len(many), int), "mean", {}),
+        (x[:0], labels[:0], "sum", {}),
+        (x[:1].reshape(5), np.array(3), "mean", {}),
+    ]
+    for scores, target, reduction, how in cases:
+        (results, _), (grads, _) = cross_entropy(scores, target, reduction, **how)
+        assert results is None and grads is None
+
+
 def test_ends_are_those_of_the_table() -> None:
     ends = np.array([-np.inf, -1e30, -200, -0.0, 0, 200, 1e30, np.inf, np.nan], np.float32)
     for name in ("sigmoid", "silu", "gelu"):

@@ -31,10 +31,10 @@ def gradients_of(op: Any, mask: int, raw: Any) -> Callable[..., Any] | None:
         return by_blocks
 
     def gradients(g: Any, saved: Any, meta: Any) -> Any:
-        grads = written(g, saved, meta) if g.size >= registry.LEAST else None
+        grads = written(g, saved, meta)
         if grads is None and by_blocks is not None and (g.size >= LEAST or g.itemsize == 2):
             grads = by_blocks(g, saved, meta)
         return grads
 
-    gradients.least = registry.LEAST  # type: ignore[attr-defined]
+    gradients.least = written.least  # type: ignore[attr-defined]
     return gradients

@@ -23,20 +23,31 @@ BLOCK = 1 << 18  # elements: fewer would cost more calls of NumPy than they save
 LEAST = 1 << 16  # elements from which on what is written pays
 FORWARDS: dict[str, Function] = {}  # by row: the result of its inputs and parameters, or None
 BACKWARDS: dict[str, Function] = {}  # by row: the gradients of all inputs, or None
-MODULES = ("activations", "norms")
+FEW: set[Function] = set()  # those that take operands of fewer elements, too
+MODULES = ("activations", "losses", "norms")
 
 
-def forward(name: str) -> Callable[[Function], Function]:
-    """Says that a function computes a row, of its inputs and parameters by position."""
-    return lambda function: FORWARDS.setdefault(name, function)
+def forward(name: str, few: bool = False) -> Callable[[Function], Function]:
+    """Says that a function computes a row, of its inputs and parameters by position.
+
+    It gets operands of at least LEAST elements, and if it is for `few`, others.
+    """
+    return lambda function: _enter(FORWARDS, name, function, few)
 
 
-def backward(name: str) -> Callable[[Function], Function]:
+def backward(name: str, few: bool = False) -> Callable[[Function], Function]:
     """Says that a function computes a row's gradients: of `g, saved, params, inputs`.
 
     `saved` are what the node keeps, by name; `inputs` are the inputs whose gradients are asked for.
     """
-    return lambda function: BACKWARDS.setdefault(name, function)
+    return lambda function: _enter(BACKWARDS, name, function, few)
+
+
+def _enter(table: dict[str, Function], name: str, function: Function, few: bool) -> Function:
+    table[name] = function
+    if few:
+        FEW.add(function)
+    return function
 
 
 @cache
@@ -51,9 +62,10 @@ def forward_of(op: Any, plain: Function) -> Function:
     written = FORWARDS.get(op.name)
     if written is None:
         return plain
+    few = written in FEW
 
     def run(*args: Any, **params: Any) -> Any:
-        value = written(*args, **params) if args[0].size >= LEAST else None
+        value = written(*args, **params) if few or args[0].size >= LEAST else None
         return plain(*args, **params) if value is None else value
 
     return run
@@ -66,9 +78,11 @@ def backward_of(op: Any, mask: int) -> Function | None:
     if written is None:
         return None
     inputs = [name for i, name in enumerate(op.inputs) if mask >> i & 1]
-    names = op.saves(mask)
+    names, few = op.saves(mask), written in FEW
 
     def gradients(g: Any, saved: Any, meta: Any) -> Any:
+        if not few and g.size < LEAST:
+            return None
         params = {}
         if meta is not None:
             _, params, _, compute, conjugates = meta
@@ -76,6 +90,7 @@ def backward_of(op: Any, mask: int) -> Function | None:
                 return None
         return written(g, dict(zip(names, saved)), params, inputs)
 
+    gradients.least = 0 if few else LEAST  # type: ignore[attr-defined]
     return gradients
 
 
