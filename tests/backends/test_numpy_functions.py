@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cugrad.backends import get
 from cugrad.backends.numpy import erf, exponential
 
 NUMBERS = np.concatenate([np.linspace(-30, 30, 20_001), [0.0, -0.0, 1e-30, 1e20, -1e20]])
@@ -53,3 +54,21 @@ def test_powers(powers: Any, scale: float, factor: float, monkeypatch: pytest.Mo
     out = single[some].copy()
     assert exponential.quick_exp(out, factor, out) is out
     np.testing.assert_array_equal(out, got)
+
+
+@pytest.mark.parametrize("shape", [(1 << 17,), (300, 401), (2, 1 << 16), ((1 << 16) + 5,)])
+def test_sums_of_all_elements_are_those_of_doubles(shape: tuple[int, ...]) -> None:
+    xp = get("cpu").xp
+    x = np.random.default_rng(0).random(shape, np.float32)
+    for axis in (None, tuple(range(len(shape)))):
+        for keepdims in (False, True):
+            for function in ("sum", "mean"):
+                want = getattr(x.astype(np.float64), function)(axis, keepdims=keepdims)
+                got = np.asarray(getattr(xp, function)(x, axis=axis, keepdims=keepdims))
+                assert (got.dtype, got.shape) == (np.float32, np.shape(want))
+                np.testing.assert_allclose(got, want, rtol=3e-7)
+    x[..., -1] = np.inf
+    assert xp.sum(x) == np.inf
+    x[..., 0] = -np.inf
+    with np.errstate(invalid="ignore"):
+        assert np.isnan(xp.sum(x))

@@ -28,6 +28,14 @@ from .index import index_add, index_reduce
 from .integers import divider
 from .rows import forward_of, gradients_of
 from .special import ScipySpecial, by_number
+from .sums import (
+    MANY,
+    multiplied_in_lanes,
+    reduced,
+    summed_at_once,
+    summed_at_the_end,
+    summed_by_blas,
+)  # fmt: skip
 
 Array = np.ndarray[Any, Any]
 
@@ -134,23 +142,26 @@ class NumpyNamespace(Features):
     @staticmethod
     def sum(a: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
         if dtype is None and a.size >= MANY and a.dtype.char in "fd" and a.flags.c_contiguous:
+            everything = axis is None or type(axis) is tuple and len(axis) == a.ndim
+            if everything and a.size >= 16 * MANY:
+                return summed_at_once(a, keepdims)
             if axis in (a.ndim - 1, -1, (a.ndim - 1,), (-1,)) and a.shape[-1] <= MANY:
-                return _summed_by_blas(a, keepdims)
+                return summed_by_blas(a, keepdims)
             if type(axis) is tuple and axis[-1] == a.ndim - 1 and a.shape[-1] <= MANY:
-                a, axis = _summed_at_the_end(a, axis)
-        return _reduce(np.add.reduce, a, axis, dtype, keepdims)
+                a, axis = summed_at_the_end(a, axis)
+        return reduced(np.add.reduce, a, axis, dtype, keepdims)
 
     @staticmethod
     def prod(a: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
         if dtype is None and a.dtype.char in "fd" and axis in (None, a.ndim - 1):
-            a = _multiplied_in_lanes(a, axis is None and not keepdims)
-        return _reduce(np.multiply.reduce, a, axis, dtype, keepdims)
+            a = multiplied_in_lanes(a, axis is None and not keepdims)
+        return reduced(np.multiply.reduce, a, axis, dtype, keepdims)
 
     @staticmethod
     def mean(a: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
         # not np.mean: its warnings, of empty slices and infinities, come from a file of NumPy's
         wide = cast(a, SINGLE) if is_half(a.dtype) else a
-        total = _reduce(np.add.reduce, wide, axis, dtype, keepdims)
+        total = NumpyNamespace.sum(wide, axis, dtype, keepdims)
         mean = total / (a.size // total.size if total.size else 1)
         return mean.astype(a.dtype) if is_half(a.dtype) else mean
 
@@ -172,46 +183,8 @@ class NumpyNamespace(Features):
         return np.cumprod(a, axis, dtype)
 
 
-LANES = 256
-PAIRS = 1 << 16  # normal numbers that are drawn at a time: another number draws others
-MANY = 1 << 12  # elements
 LARGE = (1 << 25) - (1 << 16)  # bytes: of blocks that are freed, the largest that glibc learns from
-
-
-def _summed_by_blas(a: Array, keepdims: bool) -> Array:
-    """Sums along the last axis, as a product with ones: BLAS adds more numbers at once."""
-    total: Array = np.matmul(a, np.ones(a.shape[-1], a.dtype))
-    return total[..., None] if keepdims else total
-
-
-def _summed_at_the_end(a: Array, axis: tuple[int, ...]) -> tuple[Array, tuple[int, ...]]:
-    """The sums over as many of the last axes as have few elements, kept as 1, and `axis`."""
-    first, count = a.ndim, 1
-    while first > 0 and first - 1 in axis and count * a.shape[first - 1] <= MANY:
-        first -= 1
-        count *= a.shape[first]
-    kept = a.shape[:first] + (1,) * (a.ndim - first)
-    return _summed_by_blas(a.reshape(-1, count), False).reshape(kept), axis
-
-
-def _multiplied_in_lanes(a: Array, flat: bool) -> Array:
-    """Fewer elements along the last axis with the same product, if they are many.
-
-    NumPy multiplies the elements of one row one by one, but whole rows with one another at once.
-    """
-    if not a.flags.c_contiguous:
-        return a
-    rows = a.reshape(-1) if flat else a
-    n = rows.shape[-1] if rows.ndim else 0
-    if n < 8 * LANES or n % LANES:
-        return a
-    return np.multiply.reduce(rows.reshape(*rows.shape[:-1], n // LANES, LANES), -2)
-
-
-def _reduce(reduce: Any, a: Array, axis: Any, dtype: Any, keepdims: bool) -> Array:
-    if is_half(a.dtype) and dtype is None:
-        return np.asarray(reduce(cast(a, SINGLE), axis, keepdims=keepdims)).astype(a.dtype)
-    return reduce(a, axis, dtype, keepdims=keepdims)
+PAIRS = 1 << 16  # normal numbers that are drawn at a time: another number draws others
 
 
 class HostStream:
