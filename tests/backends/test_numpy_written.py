@@ -11,7 +11,7 @@ import pytest
 import cugrad as torch
 from cugrad.backends import get
 from cugrad.backends.numpy import rows
-from cugrad.backends.numpy.written import registry
+from cugrad.backends.numpy.written import reductions, registry
 from cugrad.nn import functional as F
 from cugrad.ops.table import TABLE, raw
 
@@ -140,6 +140,25 @@ def test_cross_entropy_of_other_scores_is_left_to_the_row() -> None:
     for scores, target, reduction, how in cases:
         (results, _), (grads, _) = cross_entropy(scores, target, reduction, **how)
         assert results is None and grads is None
+
+
+@pytest.mark.parametrize("long", [1 << 16, 1 << 12])
+@pytest.mark.parametrize("shape", [(1 << 12,), (3, 5000), (2, 3, 1 << 12)])
+def test_norms_over_the_last_dims_are_those_of_the_table(
+    shape: tuple[int, ...], long: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reductions, "LONG", long)
+    op, xp = TABLE["linalg_vector_norm"], get("cpu").xp
+    written, (x,) = registry.FORWARDS[op.name], operands((shape,))
+    for dim in (None, (-1,), tuple(range(-len(shape), 0)), (len(shape) - 1,)):
+        for keepdim in (False, True):
+            want = op.forward(xp, x.astype(float), 2, dim, keepdim)
+            got = written(x, 2, dim, keepdim)
+            assert (got.dtype, got.shape) == (np.float32, np.shape(want))
+            np.testing.assert_allclose(got, want, 1e-6)
+    others: list[tuple[Any, ...]] = [(x, 1), (x.astype(float), 2), (x[..., ::2], 2)]
+    for args in [*others, (x[..., :1], 2, (-1,)), *[(x, 2, (0,))] * (x.ndim > 1)]:
+        assert written(*args) is None
 
 
 def test_ends_are_those_of_the_table() -> None:

@@ -24,7 +24,7 @@ LEAST = 1 << 16  # elements from which on what is written pays
 FORWARDS: dict[str, Function] = {}  # by row: the result of its inputs and parameters, or None
 BACKWARDS: dict[str, Function] = {}  # by row: the gradients of all inputs, or None
 FEW: set[Function] = set()  # those that take operands of fewer elements, too
-MODULES = ("activations", "losses", "norms")
+MODULES = ("activations", "losses", "norms", "reductions")
 
 
 def forward(name: str, few: bool = False) -> Callable[[Function], Function]:
