@@ -76,6 +76,7 @@ ATTENTION = "use nn.functional.scaled_dot_product_attention, with attn_mask= or 
 FAKE = "there are no fake tensors: fx.passes.shape_prop.ShapeProp notes shapes and dtypes"
 PACKAGED = "there is no torch.package: pickle a GraphModule, or save its state_dict()"
 WRITER = "SummaryWriter writes the files of events itself"
+AS_TORCH = "torch.library is there once cugrad.as_torch is imported: see docs/as-torch.md"
 FILES = "checksums are always written, and checked unless the file is mapped, copy-on-write"
 
 # space -> {reason: names, or patterns of names}. A space is a module or a class, "" the library.
@@ -90,8 +91,9 @@ ABSENT: dict[str, dict[str, str]] = {
         OF_EACH: "thread_safe_generator",
         COMPILED: """
             _dynamo _inductor export ScriptModule ScriptFunction wait fork
-            CompilationUnit library onnx
+            CompilationUnit onnx
         """,
+        AS_TORCH: "library",
         DISTRIBUTED: "monitor is_distributed",
         KERNEL: """
             batch_norm_* convolution cudnn_* fbgemm_* miopen_* mkldnn_* native_* embedding_renorm_

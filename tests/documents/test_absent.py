@@ -172,6 +172,14 @@ def test_other_names_are_ordinary_errors() -> None:
     assert importlib.util.find_spec("nothing_of_ours") is None
 
 
+def test_what_the_alias_alone_has_says_so() -> None:
+    with pytest.raises(AttributeError, match="is there once cugrad.as_torch is imported"):
+        _ = cugrad.library
+    text = "import cugrad.as_torch, torch\nprint(torch.library.custom_op.__module__)"
+    run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+    assert run.stdout.startswith("cugrad."), run.stderr
+
+
 def test_a_name_meant_is_suggested() -> None:
     run = subprocess.run([sys.executable, "-c", "import cugrad as torch\ntorch.randnn(3)"],
                          capture_output=True, text=True)  # fmt: skip
