@@ -11,7 +11,7 @@ from ..runtime.frames import called
 
 __all__ = [
     "broadcast_shapes", "canonical_dim", "canonical_dims", "contiguous_strides", "inferred_shape",
-    "int_tuple", "keeps_order", "reduced_dims", "view_strides",
+    "int_tuple", "keeps_order", "one_int", "reduced_dims", "view_strides",
 ]  # fmt: skip
 
 Shape = tuple[int, ...]
@@ -24,10 +24,7 @@ def canonical_dim(dim: Any, ndim: int) -> int:
     2
     """
     span = ndim or 1
-    try:
-        i = operator.index(dim)
-    except TypeError:
-        raise TypeError(f"dim must be an int, got {dim!r} ({type(dim).__name__})") from None
+    i = dim if dim.__class__ is int else one_int(dim, "dim")
     if not -span <= i < span:
         raise IndexError(
             "Dimension out of range (expected to be in range of "
@@ -74,11 +71,30 @@ def int_tuple(values: Any, what: str = "shape") -> Shape:
     """
     if not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0:
         values = (values,)
+    values = tuple(values)
     try:
-        return tuple([operator.index(v) for v in values])
+        if bool not in map(type, values):
+            return tuple([operator.index(v) for v in values])
     except TypeError:
-        name = f"{called()}(): argument '{what}'" if called() else what
-        raise TypeError(f"{name} must be a tuple of ints, got {tuple(values)!r}") from None
+        pass
+    name = f"{called()}(): argument '{what}'" if called() else what
+    raise TypeError(f"{name} must be a tuple of ints, got {values!r}")
+
+
+def one_int(value: Any, what: str) -> int:
+    """A number as Python's int: a tensor of one may be given, and no bool.
+
+    >>> one_int(True, "dim")
+    Traceback (most recent call last):
+    TypeError: dim must be int, not bool: got True
+    """
+    try:
+        if value is not True and value is not False:
+            return operator.index(value)
+    except TypeError:
+        pass
+    name = f"{called()}(): argument '{what}'" if called() else what
+    raise TypeError(f"{name} must be int, not {type(value).__name__}: got {value!r}")
 
 
 def inferred_shape(shape: Shape, numel: int) -> Shape:

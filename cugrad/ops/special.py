@@ -140,6 +140,7 @@ def _lerp(xp: Any, self: Array, end: Array, weight: Any) -> Array:
 
 
 row("lerp", "self end weight", _lerp, ELEMENTWISE, promote=WEIGHED,
+    demands=lambda self, end, weight: _demand_tensors("lerp", input=self, end=end),
     self=lambda g, weight: g * (1 - weight), end=lambda g, weight: g * weight,
     weight=lambda g, self, end: g * (end - self), refuses="biu", fits="weight",
     doc="input + weight * (end - input)")  # fmt: skip
@@ -152,13 +153,25 @@ def _addcmul(xp: Any, self: Array, tensor1: Array, tensor2: Array, value: Any = 
 
 
 row("addcmul", "self tensor1 tensor2", _addcmul, ELEMENTWISE, refuses="b",
+    demands=lambda self, tensor1, tensor2: _demand_tensors(
+        "addcmul", input=self, tensor1=tensor1, tensor2=tensor2),
     self=lambda g: g, tensor1=lambda g, tensor2, value: g * (tensor2 * value),
     tensor2=lambda g, tensor1, value: g * (tensor1 * value),
     fits="value", number_first="value", doc="input + value * tensor1 * tensor2")  # fmt: skip
 
 
+def _demand_tensors(function: str, **operands: Any) -> None:
+    for place, (name, x) in enumerate(operands.items(), 1):
+        if not hasattr(x, "dtype"):
+            kind = type(x).__name__
+            raise TypeError(
+                f"{function}(): argument '{name}' (position {place}) must be Tensor, not {kind}"
+            )
+
+
 def _demand_fractions(self: Any, tensor1: Any, tensor2: Any) -> None:
-    if all(getattr(x, "dtype", np.dtype(float)).kind in "biu" for x in (tensor1, tensor2)):
+    _demand_tensors("addcdiv", input=self, tensor1=tensor1, tensor2=tensor2)
+    if tensor1.dtype.kind in "biu" and tensor2.dtype.kind in "biu":
         raise RuntimeError(
             "Integer division with addcdiv is no longer supported, and in a future release addcdiv "
             "will perform a true division of tensor1 and tensor2; want one of them in floating "

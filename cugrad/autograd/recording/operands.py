@@ -135,8 +135,8 @@ def run_forward(
         if not backend.made_room(error):
             raise
         value = backend.run_row(op, operands, params)
-    except TypeError:
-        if op.ufunc is None:
+    except TypeError as error:
+        if op.ufunc is None and "for the input types" not in str(error):
             raise
         kinds = dict.fromkeys(str(dtype_of(x.dtype)) for x in arrays if hasattr(x, "dtype"))
         raise NotImplementedError(f"{op.name}: not implemented for {', '.join(kinds)}") from None

@@ -62,9 +62,13 @@ def _shape(sizes: tuple[Any, ...], size: Any = None) -> tuple[int, ...]:
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         sizes = tuple(sizes[0])
     try:
+        if bool in map(type, sizes):
+            raise TypeError("a size that is True or False")
         shape = tuple([operator.index(n) for n in sizes])
     except TypeError:
-        place, wrong = next((i, n) for i, n in enumerate(sizes) if not hasattr(n, "__index__"))
+        place, wrong = next(
+            (i, n) for i, n in enumerate(sizes) if type(n) is bool or not hasattr(n, "__index__")
+        )
         raise TypeError(
             f"{called()}(): argument 'size' must be tuple of ints, but found element of type "
             f"{type(wrong).__name__} at pos {place}: got {sizes}"

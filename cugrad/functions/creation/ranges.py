@@ -135,7 +135,7 @@ def _space(
     start, end = number(start, function, "start"), number(end, function, "end")
     if steps is None:
         raise TypeError(f"{function}() wants steps, the number of values")
-    (steps,) = D.int_tuple(steps, "steps")
+    steps = D.one_int(steps, "steps")
     if steps < 0:
         raise RuntimeError(f"number of steps must be non-negative, got {steps} ({function})")
     if dtype is None and any(isinstance(x, complex) for x in (start, end)):

@@ -121,7 +121,7 @@ def repeat_interleave(
             )
         where = _named_often(counts, shape[dim], output_size)
         return recorded.index_select(input, make(where), dim)
-    (number,) = D.int_tuple(repeats, "repeats")
+    number = D.one_int(repeats, "repeats")
     if number < 0:
         raise RuntimeError(f"Repeats must be non-negative, got {number} (repeat_interleave)")
     tall = (*shape[: dim + 1], number, *shape[dim + 1 :])

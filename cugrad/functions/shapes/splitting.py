@@ -54,7 +54,7 @@ def _even_sizes(tensor: Tensor, size: Any, dim: int) -> tuple[tuple[int, ...], i
         raise RuntimeError("split expects at least a 1-dimensional tensor")
     dim = D.canonical_dim(dim, len(shape))
     n = shape[dim]
-    (size,) = D.int_tuple(size, "split_size")
+    size = D.one_int(size, "split_size")
     if size < 0:
         raise RuntimeError(f"split expects split_size be non-negative, but got {size}")
     if size == 0 and n:
@@ -168,7 +168,7 @@ def tensor_split(
         marks = [slice(None, i).indices(n)[1] for i in D.int_tuple(cuts, "indices")]
         starts, stops = [0, *marks], [*marks, n]
     else:
-        (number,) = D.int_tuple(cuts, "sections")
+        number = D.one_int(cuts, "sections")
         if number < 1:
             raise RuntimeError(f"number of sections must be larger than 0, got {number}")
         size, extra = divmod(n, number)

@@ -45,7 +45,7 @@ def _geometry(input: Tensor, size: Any, stride: Any, storage_offset: Any) -> tup
             f"{list(stride)}"
         )
     flat, start = storage_of(array)
-    first = start if storage_offset is None else int(storage_offset)
+    first = start if storage_offset is None else D.one_int(storage_offset, "storage_offset")
     if first < 0:
         raise RuntimeError(f"Tensor: invalid storage offset {first}")
     last = first + sum((n - 1) * s for n, s in zip(size, stride)) if 0 not in size else -1

@@ -232,7 +232,7 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
     if not shape:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
     dim = D.canonical_dim(dim, len(shape))
-    (index,) = D.int_tuple(index, "index")
+    index = D.one_int(index, "index")
     if not -shape[dim] <= index < shape[dim]:
         raise IndexError(
             f"select(): index {index} out of range for tensor of size {list(shape)} "

@@ -10,7 +10,7 @@ from ...autograd.recording.inplace import apply_inplace
 from ...autograd.recording.operands import number
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
-from ...functions.calls.arguments import cast, of_reals
+from ...functions.calls.arguments import array_of, cast, of_reals
 from ...functions.creation.random import Generator, source_of
 from ...ops import random as draw
 from ...ops.table import TABLE
@@ -131,6 +131,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
 
     Channels are dim 1. RuntimeError where the number of weights is neither.
     """
+    array_of(input, "prelu"), array_of(weight, "prelu", "weight", 2)
     if weight.dim() > 1:
         raise RuntimeError(
             f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.dim()}"

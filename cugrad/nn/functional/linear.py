@@ -22,6 +22,11 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
             if bias is not None:
                 raise RuntimeError("linear(): expected weight to be a matrix beside a bias, got 1D")
             return matmul(input, weight)
+        if not weight.ndim or not input.ndim:
+            raise RuntimeError(
+                "both arguments to linear need to be at least 1D, but they are "
+                f"{input.ndim}D and {weight.ndim}D"
+            )
         if weight.ndim > 2:
             raise RuntimeError(
                 f"linear(): expected weight to have 1 or 2 dimensions, but it is {weight.ndim}D"

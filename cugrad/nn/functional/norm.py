@@ -66,7 +66,8 @@ def _batch_norm(
 ) -> Tensor:  # fmt: skip
     """`counted_batch_norm` of any eps, which `instance_norm` takes, too."""
     refuse_complex("batch_norm", (input, running_mean, running_var, weight, bias))
-    channels = _channels(input, running_mean=running_mean, weight=weight, bias=bias)
+    vectors = {"running_mean": running_mean, "running_var": running_var}
+    channels = _channels(input, **vectors, weight=weight, bias=bias)
     of_one_dtype(
         "batch_norm", input, True,
         weight=weight, bias=bias, running_mean=running_mean, running_var=running_var,
