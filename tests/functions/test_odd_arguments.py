@@ -102,6 +102,18 @@ torch.ones(2, 2).tensor_split(2, True)
 torch.ones(2, 2).repeat_interleave(2, True)
 torch.cat([torch.ones(2)], False)
 torch.stack([torch.ones(2)], True)
+torch.triu_indices(3, 4, torch.tensor(1))
+torch.triu_indices(3.0, 4)
+torch.tril_indices(3, 4, 1.0)
+torch.histc(x, torch.tensor(4), torch.tensor(0), torch.tensor(8))
+torch.histc(x, 4.0)
+torch.renorm(w, 2, 0, float("inf"))
+torch.renorm(b.view(2, 2), 2, 0, float("inf"))
+torch.renorm(b.view(2, 2), 2, 0, 2.0)
+torch.renorm(b.view(2, 2) * 0, 2, 0, 2.0)
+torch.lerp(x, x, 1j)
+torch.lerp(x, x + 1, np.float32(0.5))
+torch.zeros(2, requires_grad=None)
 torch.zeros(True)
 torch.zeros((True, 2))
 torch.linspace(0, 1, True)
@@ -138,6 +150,7 @@ def outcome(lib: Any, call: str) -> Any:
     except (TypeError, ValueError, RuntimeError, IndexError) as error:
         kinds = TypeError, ValueError, RuntimeError, IndexError
         return next(k for k in kinds if isinstance(error, k))
+    assert type(out.requires_grad) is bool
     grads = []
     if out.requires_grad:
         grads = lib.autograd.grad((out * out).sum(), [x, b], allow_unused=True)

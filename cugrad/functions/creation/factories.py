@@ -50,7 +50,7 @@ def _finish(array: Any, requires_grad: bool) -> Tensor:
                 f"argument 'requires_grad' must be bool, not {type(requires_grad).__name__}"
             )
         check_differentiable_dtype(dtypes.of(array.dtype), True)
-    return make(array, requires_grad)
+    return make(array, bool(requires_grad))
 
 
 def _shape(sizes: tuple[Any, ...], size: Any = None) -> tuple[int, ...]:

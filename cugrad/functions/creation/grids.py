@@ -116,6 +116,7 @@ def _triangle(
     function: str, row: int, col: int, offset: int, dtype: Any, device: Any, requires_grad: bool,
     lower: bool,
 ) -> Tensor:  # fmt: skip
+    row, col, offset = D.one_int(row, "row"), D.one_int(col, "col"), D.one_int(offset, "offset")
     for name, n in (("row", row), ("col", col)):
         if n < 0:
             raise RuntimeError(f"{name} must be non-negative, got {n} ({function})")

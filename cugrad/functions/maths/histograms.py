@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...autograd.recording.operands import number
 from ...autograd.recording.record import recorded
 from ...backends.batched.arrays import levels_of
 from ...backends.several import there
 from ...dtypes import is_floating
+from ...ops import dims as D
 from ...ops.reductions.statistics import range_of
 from ...tensor import Tensor
 from ..calls.arguments import array_of, fresh, refused
@@ -65,7 +67,8 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     >>> torch.histc(torch.tensor([1.0, 2.0, 1.0]), bins=4, min=0, max=3)
     tensor([0., 2., 1., 0.])
     """
-    array = _check_histogram("histc", input)
+    array, bins = _check_histogram("histc", input), D.one_int(bins, "bins")
+    min, max = number(min, "histc", "min"), number(max, "histc", "max")
     if bins <= 0:
         raise RuntimeError(f"torch.histc(): bins must be > 0, but got {bins}")
     low, high = min, max

@@ -347,7 +347,9 @@ def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     others = tuple(d for d in range(array.ndim) if d != dim)
     size = recorded.linalg_vector_norm(input, p, others, True)
     # where it is larger: a norm that is nan is not, and its slice stays as it is
-    factor = recorded.where(size > maxnorm, recorded.div(maxnorm, size + 1e-7), 1.0)
+    over = size > maxnorm
+    size = recorded.where(over, size, 1.0)  # of one that is not, no slope but zero is right
+    factor = recorded.where(over, recorded.div(maxnorm, size + 1e-7), 1.0)
     return contiguous(recorded.mul(input, cast(factor, input.dtype)))
 
 
