@@ -189,7 +189,8 @@ _C_NAMES = {
 
 
 def check_fits(value: Any, d: dtype) -> None:
-    """RuntimeError unless a Python number is in the range of a dtype; -1 fits unsigned ones.
+    """RuntimeError unless a Python number is in the range of a dtype; -1 fits unsigned ones, but
+    -1.0 does not.
 
     >>> check_fits(300, int8)
     Traceback (most recent call last):
@@ -202,7 +203,8 @@ def check_fits(value: Any, d: dtype) -> None:
         fits = True
     elif d.category == INTEGER:
         most = 2 ** (8 * d.itemsize - d.is_signed) - 1
-        fits = -most - d.is_signed <= real <= most  # nan is not
+        wraps = d.is_signed or type(real) is not float
+        fits = (-most - d.is_signed if wraps else 0) <= real <= most  # nan is not
     else:
         most = _LARGEST[d.to_real().name]
         fits = not most < abs(real) < float("inf")

@@ -95,7 +95,7 @@ def check_numbers(op: Any, operands: list[Any], params: dict[str, Any]) -> None:
     """
     for name in op.fits:
         value: Any = operands[op.inputs.index(name)] if name in op.inputs else params.get(name)
-        if type(value) in SCALARS and (type(value) is complex or not -127 <= value <= 127):
+        if type(value) in SCALARS and (type(value) is complex or not 0 <= value <= 127):
             others = [operands[i] for i in op.promoted]
             target = result_dtype(others[:-1] if op.promote == "weighed" else others)
             if op.promote == "float" and target.category <= INTEGER:

@@ -237,7 +237,7 @@ def _write(op: Op, backend: Backend, home: Any, value: Any) -> None:
             f"{list(value.shape)} ({op.name}_: an in-place op keeps the shape of its tensor)"
         )
     if value.dtype != home.dtype:
-        check_cast(op, value.dtype, home.dtype)
+        check_cast(op.name, value.dtype, home.dtype)
     if _shows_twice(home):
         # a place in memory is written where one of the elements that show it has changed
         backend.xp.copyto(home, value, casting="unsafe", where=value != home)
@@ -254,14 +254,14 @@ def _shows_twice(array: Any) -> bool:
     return bool(array.size > 1 + sum(abs(s) * (n - 1) for s, n in steps) // array.itemsize)
 
 
-def check_cast(op: Op, got: Any, target: Any) -> None:
+def check_cast(name: str, got: Any, target: Any) -> None:
     """RuntimeError where a result is of another kind of number than the tensor it shall go to."""
     got, target = dtype_of(got), dtype_of(target)
     if got.category > target.category:
         raise RuntimeError(
             f"result type {type_name(got)} can't be cast to the desired output type "
             f"{type_name(target)} "
-            f"({op.name}_: use the out-of-place op, or convert the tensor first)"
+            f"({name}_: use the out-of-place op, or convert the tensor first)"
         )
 
 

@@ -66,8 +66,9 @@ def check_range(array: np.ndarray[Any, Any], kind: np.dtype[Any]) -> None:
         raise TypeError(f"tensor: got a complex number, want a real one for {dtypes.of(kind)}")
     if kind.kind in "iu" and array.dtype.kind in "iuf" and array.size:
         most = np.iinfo(kind).max
+        least = 0 if kind.kind == "u" and array.dtype.kind == "f" else -most - (kind.kind == "i")
         low, high = array.min(), array.max()  # nan is neither
-        if not (-most - (kind.kind == "i") <= low and high <= most and high < most + 1):
+        if not (least <= low and high <= most):
             raise RuntimeError(
                 f"value cannot be converted to type {dtypes.of(kind).name} without overflow"
             )

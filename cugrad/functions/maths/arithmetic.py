@@ -350,7 +350,7 @@ def _div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tens
         return apply_inplace(TABLE["floor_divide"], (self, other))
     # gradients ask for what is overwritten
     result = FUNCTIONS["div"](recorded.clone(self), other, rounding_mode=rounding_mode)
-    check_cast(TABLE["div"], result._array.dtype, self._array.dtype)
+    check_cast("div", result._array.dtype, self._array.dtype)
     return apply_inplace(TABLE["copy"], (self, result))
 
 
@@ -362,9 +362,9 @@ def _clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
             name, bound = ("clamp_max", max) if min is None else ("clamp_min", min)
             return apply_inplace(TABLE[name], (self, bound))
         limited = clamp(recorded.clone(self), min, max)  # gradients ask for what is overwritten
-        check_cast(TABLE["clamp"], limited._array.dtype, self._array.dtype)
+        check_cast("clamp", limited._array.dtype, self._array.dtype)
         return apply_inplace(TABLE["copy"], (self, limited))
-    check_cast(TABLE["clamp"], result_dtype([self._array, min, max]).numpy, self._array.dtype)
+    check_cast("clamp", result_dtype([self._array, min, max]).numpy, self._array.dtype)
     return apply_inplace(TABLE["clamp"], (self,), {"min": min, "max": max})
 
 

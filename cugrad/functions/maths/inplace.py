@@ -7,7 +7,7 @@ from typing import Any
 
 from ...autograd.autocast import nothing_cast
 from ...autograd.mode import state
-from ...autograd.recording.inplace import apply_inplace
+from ...autograd.recording.inplace import apply_inplace, check_cast
 from ...autograd.recording.record import recorded
 from ...ops.table import TABLE
 from ...tensor import Tensor
@@ -38,6 +38,7 @@ def in_place(function: Callable[..., Tensor], saves: bool = False) -> Callable[.
             before = recorded.clone(input)
         with nothing_cast():  # as in PyTorch, autocast lets a change in place be what it is
             result = function(before, *args, **options)
+        check_cast(function.__name__, result._array.dtype, input._array.dtype)
         return apply_inplace(TABLE["copy"], (input, result))
 
     call.__name__ = function.__name__ + "_"
