@@ -357,11 +357,12 @@ class Optimizer:
         self.defaults.setdefault("differentiable", False)
 
     def __repr__(self) -> str:
-        lines = [type(self).__name__ + " ("]
+        text = type(self).__name__ + " ("
         for position, group in enumerate(self.param_groups):
-            lines.append(f"Parameter Group {position}")
-            lines += [f"    {key}: {group[key]}" for key in sorted(group) if key != "params"]
-        return "\n".join(lines) + "\n)"
+            names = sorted(group.keys() - {"params"})
+            lines = [f"    {name}: {group[name]}\n" for name in names]
+            text += f"\nParameter Group {position}\n" + "".join(lines)
+        return text + ")"
 
 
 def _use_grad_for_differentiable(step: Callable[..., Any]) -> Callable[..., Any]:

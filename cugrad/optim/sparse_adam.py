@@ -56,7 +56,8 @@ class SparseAdam(RuledOptimizer):
     Such gradients come from `Embedding(sparse=True)`. `maximize` climbs instead.
 
     Raises:
-        ValueError: for a setting that is not positive, a beta outside [0, 1), complex parameters.
+        ValueError: for a setting that is not positive, a beta outside [0, 1), parameters that are
+            complex or sparse.
         RuntimeError: in `step`, for dense gradients.
 
     >>> import cugrad as torch
@@ -98,6 +99,11 @@ class SparseAdam(RuledOptimizer):
                 f"Complex params at indices {indices}: SparseAdam does not support complex "
                 "parameters"
             )
+
+    def _check_param(self, param: Any) -> None:
+        if isinstance(param, Tensor) and param.is_sparse:
+            raise ValueError("SparseAdam requires dense parameter tensors, got a sparse one")
+        super()._check_param(param)
 
     def _update(self, params: list[Tensor], group: dict[str, Any]) -> None:
         if any(not param._grad.is_sparse for param in params):  # type: ignore[union-attr]

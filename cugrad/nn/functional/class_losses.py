@@ -19,15 +19,17 @@ def _check_target(input: Tensor, target: Tensor, weight: Tensor | None) -> int:
     shape, target_shape = tuple(input.shape), tuple(target.shape)
     if not shape:
         raise RuntimeError("nll_loss: got a 0-d input, want (C,) or (N, C, ...)")
-    if target.dtype not in (dtypes.int64, dtypes.uint8):
-        raise RuntimeError(
-            f"expected target dtype to be Long or Byte, but got {type_name(target.dtype)} "
-            "(nll_loss); class probabilities have the shape of the input and go to cross_entropy"
-        )
     if len(shape) > 1 and target_shape[:1] != shape[:1]:
         raise ValueError(
             f"Expected input batch_size ({shape[0]}) to match target batch_size "
             f"({target_shape[0] if target_shape else 'none'})."
+        )
+    if len(shape) == 2 and len(target_shape) > 1:
+        raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
+    if target.dtype not in (dtypes.int64, dtypes.uint8):
+        raise RuntimeError(
+            f"expected target dtype to be Long or Byte, but got {type_name(target.dtype)} "
+            "(nll_loss); class probabilities have the shape of the input and go to cross_entropy"
         )
     if target_shape != (shape[:1] + shape[2:] if len(shape) > 1 else ()):
         raise RuntimeError(
@@ -39,12 +41,16 @@ def _check_target(input: Tensor, target: Tensor, weight: Tensor | None) -> int:
             f"expected scalar type {type_name(input.dtype)} but found {type_name(weight.dtype)} "
             "(weight of nll_loss)"
         )
+    _check_weight(weight, classes)
+    return classes
+
+
+def _check_weight(weight: Tensor | None, classes: int) -> None:
     if weight is not None and tuple(weight.shape) != (classes,):
         raise RuntimeError(
             f"weight tensor should be defined either for all {classes} classes or no classes "
             f"but got weight tensor of shape: {list(weight.shape)}"
         )
-    return classes
 
 
 def _check_range(target: Tensor, classes: int, ignore_index: int) -> None:
@@ -118,6 +124,7 @@ def _soft_cross_entropy(
     dim = _class_dim(input)
     scores = recorded.log_softmax(input, dim)
     classes = scores.shape[dim]
+    _check_weight(weight, classes)
     if label_smoothing > 0.0:
         target = target * (1 - label_smoothing) + label_smoothing / classes
     products = scores * target
