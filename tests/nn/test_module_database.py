@@ -123,9 +123,9 @@ def test_module(name: str) -> None:
         if dtype not in info.dtypes:
             continue
         for training in (True, False):
-            options = dict(device="cpu", dtype=dtype, requires_grad=True, training=training)
+            options = {"dtype": dtype, "requires_grad": True, "training": training}
             drawing = training and any(word in name for word in DRAWING)
-            samples = list(info.module_inputs_func(info, **options))
+            samples = list(info.module_inputs_func(info, device="cpu", **options))
             step = max(1, len(samples) // SAMPLES)
             for sample in samples[:: step if dtype is torch.float64 else 3 * step]:
                 torch.manual_seed(0)
@@ -154,8 +154,8 @@ FAULTY = [name for name, info in MODULES.items() if info.module_error_inputs_fun
 def test_errors_of_a_module(name: str) -> None:
     info = MODULES[name]
     for training in (True, False):
-        options = dict(device="cpu", dtype=torch.float32, requires_grad=False, training=training)
-        for case in info.module_error_inputs_func(info, **options):
+        options = {"dtype": torch.float32, "requires_grad": False, "training": training}
+        for case in info.module_error_inputs_func(info, device="cpu", **options):
             made_of, given = case.module_error_input.constructor_input, case.module_error_input
             if case.error_regex in IN_OTHER_WORDS:
                 continue

@@ -64,7 +64,7 @@ def check_same(mine: Any, theirs: Any, rtol: float) -> None:
 
 
 def stepped(lib: Any, name: str, kwargs: Any, dtype: Any, apart: bool) -> Any:
-    """What four steps make of parameters, with a rate that changes on the way; or an error's type."""
+    """What four steps make of parameters, with a rate that changes; or an error's type."""
 
     def here(x: Any) -> Any:
         return x if lib is torch else opinfo.ours(x)
