@@ -68,9 +68,9 @@ def _broadcast(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     return first, second
 
 
-def _numbers(target: Tensor, input: Tensor) -> Tensor:
-    """The target; bools in the dtype of the input."""
-    return target.to(input.dtype) if target._array.dtype.kind == "b" else target
+def _numbers(x: Tensor, other: Tensor) -> Tensor:
+    """One of the operands of a loss; bools in the dtype of the other."""
+    return x.to(other.dtype) if x._array.dtype.kind == "b" else x
 
 
 def _check_weight(weight: Tensor, input: Tensor) -> None:
@@ -92,7 +92,7 @@ def mse_loss(
     With `weight`, of the shape of input, the mean is over the sum of the weights.
     """
     reduction = settled(reduction, size_average, reduce)
-    first, second = _broadcast(input, _numbers(target, input))
+    first, second = _broadcast(_numbers(input, target), _numbers(target, input))
     difference = first - second
     squares = difference.square()
     return reduced(squares, reduction) if weight is None else (
@@ -134,7 +134,7 @@ def smooth_l1_loss(
     beta = number(beta, "smooth_l1_loss", "beta")
     if beta < 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
-    first, second = _broadcast(input, _numbers(target, input))
+    first, second = _broadcast(_numbers(input, target), _numbers(target, input))
     if beta == 0:
         return reduced((first - second).abs(), reduction)
     return reduced(recorded.huber(first - second, beta) / beta, reduction)
