@@ -29,8 +29,9 @@ def _layer_norm_slopes(g: Array, saved: Any, params: Any, inputs: Any) -> Any:
     g, rows = g.reshape(-1, size), x.reshape(-1, size)
     mean, rstd = saved["mean"].reshape(-1, 1), saved["rstd"].reshape(-1, 1)
     w = np.ones(size, SINGLE) if weight is None else weight.reshape(size)
-    to_input = np.empty(rows.shape, SINGLE)
-    to_weight, to_bias = np.zeros((2, size), SINGLE)
+    result = np.empty(x.shape, SINGLE)  # no view of it: it may become a leaf's gradient as it is
+    to_input = result.reshape(-1, size)
+    to_weight, to_bias = np.zeros(size, SINGLE), np.zeros(size, SINGLE)
     step = rows_of(size)
     scratch = np.empty((min(step, len(rows)), size), SINGLE)
     with along_rows(size):
@@ -48,7 +49,7 @@ def _layer_norm_slopes(g: Array, saved: Any, params: Any, inputs: Any) -> Any:
             products *= r
             centred += products
     return (
-        to_input.reshape(x.shape) if "input" in inputs else None,
+        result if "input" in inputs else None,
         to_weight.reshape(shape) if "weight" in inputs else None,
         to_bias.reshape(shape) if "bias" in inputs else None,
     )
@@ -64,7 +65,8 @@ def _group_norm_slopes(g: Array, saved: Any, params: Any, inputs: Any) -> Any:
     by_group, by_channel = (count, groups, each * size), (count, groups, each, size)
     g, mean, rstd = g.reshape(by_channel), saved["mean"][..., None], saved["rstd"][..., None]
     w = np.ones(1, SINGLE) if weight is None else weight.reshape(groups, each)
-    to_input, rows = np.empty(by_channel, SINGLE), x.reshape(by_group)
+    result, rows = np.empty(x.shape, SINGLE), x.reshape(by_group)
+    to_input = result.reshape(by_channel)
     to_weight, to_bias = np.zeros((2, groups, each), SINGLE)
     step = rows_of(channels * size)
     scratch = np.empty((min(step, count), *by_group[1:]), SINGLE)
@@ -82,7 +84,7 @@ def _group_norm_slopes(g: Array, saved: Any, params: Any, inputs: Any) -> Any:
             np.multiply(slope, (r * w)[..., None], to_input[part])
             to_input[part] += centred.reshape(slope.shape)
     return (
-        to_input.reshape(x.shape) if "input" in inputs else None,
+        result if "input" in inputs else None,
         to_weight.reshape(channels) if "weight" in inputs else None,
         to_bias.reshape(channels) if "bias" in inputs else None,
     )
