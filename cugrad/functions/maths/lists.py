@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from math import inf
 from typing import Any
@@ -17,7 +17,7 @@ from ...backends.wanted import wanted
 from ...dtypes import is_floating, of, promote_types
 from ...tensor import Tensor, make
 
-__all__ = ["next_scale", "norm_together", "scale_together", "unscale_together"]
+__all__ = ["as_one_kernel", "next_scale", "norm_together", "scale_together", "unscale_together"]
 
 SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 
@@ -52,10 +52,16 @@ def norm_together(
     tensors: Sequence[Tensor], p: float, max_norm: float | None = None
 ) -> tuple[Tensor, Tensor | None] | None:
     """The p-norm of all elements, and the factor that makes it `max_norm` at most, in one launch
-    for each dtype; None where there is no kernel for it.
+    for each dtype; None where there is no kernel for it, and on a device that stands in: see
+    `as_one_kernel`.
     """
     backend = _backend_of(tensors)
-    if backend is None or not 0 < p <= inf or not sum(t.numel() for t in tensors):
+    if (
+        backend is None
+        or backend.stands_in
+        or not 0 < p <= inf
+        or not sum(t.numel() for t in tensors)
+    ):
         return None
     dtype = _dtype_of_norm(tensors, p)
     if dtype is None:
@@ -78,6 +84,15 @@ def norm_together(
         results = [backend.xp.empty((), d) for d in (dtype, *[total] * (max_norm is not None))]
         kernels.fold(groups, results, [] if max_norm is None else [max_norm])
     return make(results[0]), None if max_norm is None else make(results[1])
+
+
+def as_one_kernel(name: str, tensors: Sequence[Tensor], run: Callable[[], Any]) -> Any:
+    """What `run()` answers, at the cost of one kernel where tensors lie on a device that stands in
+    for one that has it. It computes as for tensors that are elsewhere: where they are changes no
+    bit of the values.
+    """
+    backend = _backend_of(tensors)
+    return run() if backend is None else backend.xp.one_kernel(name, run)
 
 
 def _dtype_of_norm(tensors: Sequence[Tensor], p: float) -> np.dtype[Any] | None:

@@ -16,7 +16,7 @@ from ...autograd import no_grad
 from ...dtypes import promote_types
 from ...functions.creation.factories import tensor
 from ...functions.maths.arithmetic import clamp
-from ...functions.maths.lists import norm_together, scale_together
+from ...functions.maths.lists import as_one_kernel, norm_together, scale_together
 from ...functions.shapes.copies import stack
 from ...tensor import Tensor
 
@@ -61,8 +61,14 @@ def _norm_of(
     norm_type = float(norm_type)
     total, factor = norm_together(tensors, norm_type, max_norm) or (None, None)
     if total is None:
-        norms = [_one_norm(t, norm_type).to(tensors[0].device) for t in tensors]
-        total = linalg.vector_norm(stack(norms), norm_type)
+
+        def norm() -> tuple[Tensor, Tensor | None]:
+            norms = [_one_norm(t, norm_type).to(tensors[0].device) for t in tensors]
+            total = linalg.vector_norm(stack(norms), norm_type)
+            whole = max_norm is not None and len(gradients) == len(tensors)
+            return total, _factor(max_norm, total) if whole else None
+
+        total, factor = as_one_kernel("norm_of_lists", tensors, norm)
     if len(gradients) > len(tensors):  # dtypes count without elements, too
         total = total.to(reduce(promote_types, [t.dtype.to_real() for t in gradients]))
     if error_if_nonfinite and not bool(total.isfinite()):
@@ -107,10 +113,15 @@ def _scale(
     gradients: list[Tensor], max_norm: float, total_norm: Tensor, factor: Tensor | None = None
 ) -> None:
     if factor is None:
-        factor = clamp(float(max_norm) / (total_norm + 1e-6), max=1.0)  # no look at it: no waiting
+        factor = _factor(max_norm, total_norm)
     times = _Times(factor)
     for gradient in scale_together(gradients, factor):
         _change(gradient, times)
+
+
+def _factor(max_norm: Any, total: Tensor) -> Tensor:
+    """What gradients are multiplied by; no look at the norm: no waiting."""
+    return clamp(float(max_norm) / (total + 1e-6), max=1.0)
 
 
 def _change(gradient: Any, change: Callable[[Tensor], object]) -> None:

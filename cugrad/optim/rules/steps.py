@@ -107,7 +107,11 @@ def advance(
 
 
 def _has_kernels(param: Tensor) -> bool:
-    return wanted.fused and backend_of(param._array).makes_kernels
+    """A device that stands in takes the step as where there are none, at the cost of one: a part of
+    it that is elsewhere meanwhile has the same values, in every bit.
+    """
+    backend = backend_of(param._array)
+    return wanted.fused and backend.makes_kernels and not backend.stands_in
 
 
 def _at(positions: list[int], columns: list[Any], count: int) -> list[Any]:
