@@ -65,6 +65,12 @@ for run, args in runs:
     assert len(run.kept.launches) == 1
     assert launched(run, args) == first
 
+# What is for backward alone lies in one piece of memory, beside no result and in no other's place.
+run, args = runs[len(fused)]
+(y, mean, rstd), (again, *_) = run(*args), run(*args)
+assert mean.data.mem is rstd.data.mem is not y.data.mem is not again.data.mem
+assert rstd.data.ptr - mean.data.ptr == 256 >= mean.nbytes and mean.data.ptr % 256 == 0
+
 # Another kernel that a signal's handler starts meanwhile.
 inner = StructKernel("", "inner")
 place = here.places.pop()

@@ -163,8 +163,17 @@ class MemoryPointer:
 
 GARBAGE = 0x7B  # in each byte of new memory: large numbers in all dtypes
 
-# What `alloc` gives: memory that none but the next array will have.
-NEW = SimpleNamespace(ptr=2**40)
+
+class NewMemory:
+    """What `alloc` gives: of what is to lie in it each array has memory of its own."""
+
+    ptr = 2**40
+
+    def __add__(self, offset: int) -> NewMemory:
+        return self
+
+
+NEW = NewMemory()
 
 
 class ndarray:

@@ -22,6 +22,7 @@ __all__ = ["LibraryCall", "Function", "Start", "launches_of"]
 Array = Any  # cupy.ndarray
 Function = Callable[..., Any]
 ndarray = cupy.ndarray
+SMALL, GRAIN = 1 << 14, 256  # bytes: what no offload moves, and multiples of which arrays begin at
 
 
 class LibraryCall(NamedTuple):
@@ -41,10 +42,25 @@ class Start(NamedTuple):
     tail: bytes
 
 
+def _pieces(new: Mapping[str, Any], together: Sequence[str]) -> tuple[dict[str, str], int]:
+    """Where in one piece of memory the small ones of new arrays lie, as text, and its bytes; none
+    where there are not several.
+    """
+    forms = {name: new[name] for name in together if isinstance(new.get(name), Blank)}
+    small = {name: form for name, form in forms.items() if form.size <= SMALL}
+    if len(small) < 2:
+        return {}, 0
+    places, total = dict[str, str](), 0
+    for name, form in small.items():
+        places[name] = f"piece + {total}" if total else "piece"
+        total += -(-form.size // GRAIN) * GRAIN
+    return places, total
+
+
 def launches_of(
     parameters: Sequence[str], operands: Sequence[str], new: Mapping[str, Any],
     starts: Sequence[Start | LibraryCall], answer: str, multiple: int, opening: str = "pass",
-    closing: str = "pass", unless: str = "", **names: Any,
+    closing: str = "pass", unless: str = "", together: Sequence[str] = (), **names: Any,
 ) -> Function:  # fmt: skip
     """A function of `parameters` that starts kernels and answers; `operands` are the arrays among
     them, and among the names that the line `opening` makes of them.
@@ -52,7 +68,9 @@ def launches_of(
     `new` are the arrays that it makes, by name: a `Blank`, or a function that makes one, or
     several, where the name is a list of names. It answers None, before it does anything, if not all
     operands begin at a multiple of so many bytes, or if `unless` holds, an expression of their
-    addresses. `closing` is a line that is run at its end.
+    addresses. `closing` is a line that is run at its end. New arrays that live as long as one
+    another may lie `together`: small ones of them have one piece of memory, which costs as much as
+    one array does.
     """
     scope: dict[str, Any] = {
         "__name__": __name__, "ndarray": ndarray, "blank": blank, "alloc": alloc, "here": here,
@@ -64,10 +82,14 @@ def launches_of(
         lines += [f"if ({bits}) % {multiple}:", "    return None"]
     if unless:
         lines += [f"if {unless}:", "    return None"]
+    pieces, total = _pieces(new, together)
+    if pieces:
+        lines.append(f"piece = alloc({total})")
     for name, form in new.items():
         if isinstance(form, Blank):
             scope |= {f"{part}_{name}": value for part, value in form._asdict().items()}
-            told = f"shape_{name}, kind_{name}, alloc(size_{name}), strides_{name}, None"
+            memory = pieces.get(name, f"alloc(size_{name})")
+            told = f"shape_{name}, kind_{name}, {memory}, strides_{name}, None"
             lines += [f"{name} = blank(ndarray)", f"{name}._init({told})"]
         else:
             make = f"make_{name.partition(',')[0]}"

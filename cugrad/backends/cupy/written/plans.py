@@ -52,7 +52,7 @@ def kept(
 
 def noted_run(
     run: Callable[[], Any], parameters: Sequence[str], operands: Mapping[str, Array],
-    opening: str = "pass", closing: Callable[[], str] = lambda: "pass",
+    opening: str = "pass", closing: Callable[[], str] = lambda: "pass", own: int | None = None,
 ) -> tuple[Any, Function | None]:  # fmt: skip
     """What `run()` answers, and a function of `parameters` that launches the same kernels for
     operands of the same form: None where they cannot be known from what was launched.
@@ -60,7 +60,8 @@ def noted_run(
     It must hand its kernels whole operands, and write to new arrays by nothing but its kernels and
     products: what else it did would be left out the next time. What they read, and neither is an
     operand nor was written by one of them, shows that, and so do results of something else. See
-    `launches_of` for the rest; `closing` is asked when the run is over.
+    `launches_of` for the rest; `closing` is asked when the run is over. The first `own` results
+    have memory of their own, or all of them; the others live as long as one another.
     """
     before, noted.calls = noted.calls, []
     try:
@@ -73,7 +74,7 @@ def noted_run(
     notes = _Notes(operands, calls, results)
     if not notes.can_be_kept():
         return results, None
-    return results, notes.again(parameters, opening, closing())
+    return results, notes.again(parameters, opening, closing(), own)
 
 
 class _Notes:
@@ -154,7 +155,9 @@ class _Notes:
                 forms[name] = form_of(x.shape, x.dtype, strides)
         return forms
 
-    def again(self, parameters: Sequence[str], opening: str, closing: str) -> Function:
+    def again(
+        self, parameters: Sequence[str], opening: str, closing: str, own: int | None
+    ) -> Function:
         names = {x.data.ptr: name for name, x in self.operands.items()}
         forms = self._forms(names)
         starts: list[Start | LibraryCall] = []
@@ -167,9 +170,11 @@ class _Notes:
                 starts.append(LibraryCall(what, places))
         answer = ", ".join("None" if x is None else names[x.data.ptr] for x in self.results)
         answer += "," * (self.is_tuple and len(self.results) == 1)
+        apart = {names[x.data.ptr] for x in self.results[:own] if x is not None}
         return launches_of(
             parameters, list(self.operands), forms, starts, answer, ALIGNMENT, opening, closing,
-            tickets=tickets_of_stream, waiting=waiting,
+            together=[name for name in forms if name not in apart], tickets=tickets_of_stream,
+            waiting=waiting,
         )  # fmt: skip
 
 

@@ -143,8 +143,9 @@ def _run_of(op: Any, written: Function, plain: Function) -> Function:
         moving = Moving(waiting.now if written in MOVING else None)
         operands |= moving.operands
         result, launch = noted_run(
-            lambda: function(*args), names, operands, moving.opening or opening, moving.closing
-        )
+            lambda: function(*args), names, operands, moving.opening or opening, moving.closing,
+            own,
+        )  # fmt: skip
         if result is None:
             return plain(*args), None, None
         return result, launch, told_of(op, args, result)
@@ -157,6 +158,8 @@ def _run_of(op: Any, written: Function, plain: Function) -> Function:
     if written not in KEPT:
         return run
     defaults = {n: op.defaults.get(n) for n in names[1:]}
+    # What is no output that a program gets is for backward alone.
+    own = 1 + max(op.differentiable, default=0)
     more = [Moving.KEY] if written in MOVING else []
     return straight(names, key_of(op, part, "{}", *more), run, begin, defaults)
 
