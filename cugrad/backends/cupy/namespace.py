@@ -17,6 +17,7 @@ import numpy as np
 from ..features import Features
 from ..wanted import wanted
 from ..written_to import may_write
+from .arrays import zeros_like
 from .capture import capturing
 from .codecs import CodecKernels
 from .fused.copies import copyto, dense
@@ -127,6 +128,7 @@ class CupyNamespace(Features):
     lstm_step, lstm_back = staticmethod(cells.lstm_step), staticmethod(cells.lstm_back)
     ascontiguousarray = staticmethod(dense)
     gru_step, gru_back = staticmethod(cells.gru_step), staticmethod(cells.gru_back)
+    zeros_like = staticmethod(zeros_like)
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(cupy, name)

@@ -18,6 +18,22 @@ def _name(name: str, how: Any) -> str:
     return f"causal {name}" if how.causal else name
 
 
+def _side_by_side(x: Any) -> Any:
+    """A copy that lies as the kernels' results, with heads side by side: to put them together, as
+    layers do, is a view of it.
+    """
+    if x.ndim < 4:
+        return np.array(x)
+    return np.ascontiguousarray(np.swapaxes(x, -2, -3)).swapaxes(-2, -3)
+
+
+def _lying_as(x: Any, operand: Any) -> Any:
+    """A copy whose dims are in memory in the order of an operand's."""
+    axes = sorted(range(x.ndim - 1), key=lambda d: -operand.strides[d])
+    back = [*[axes.index(d) for d in range(x.ndim - 1)], x.ndim - 1]
+    return np.array(x.transpose(*axes, x.ndim - 1), order="C").transpose(back)
+
+
 def attention(
     query: Array, key: Array, value: Array, mask: Array | None, bits: Array | None, how: Any
 ) -> tuple[Array, Array] | None:
@@ -27,7 +43,8 @@ def attention(
 
     def function(*hosts: Any) -> Any:
         wide = np.float64 if hosts[0].dtype == np.float64 else np.float32
-        return np.array(defined.forward(*hosts, how)), np.zeros(hosts[0].shape[:-1], wide)
+        result = _side_by_side(defined.forward(*hosts, how))
+        return result, np.zeros(hosts[0].shape[:-1], wide)
 
     operands = query, key, value, mask, bits
     results: Any = run(type(query), _name("attention", how), function, operands, {})
@@ -47,7 +64,8 @@ def attention_backward(
 
     def of_queries(*hosts: Any) -> Any:
         *operands, slope, _, logs = hosts
-        gradients.extend(map(np.array, defined.backward(slope, *operands, how)))
+        slopes = defined.backward(slope, *operands, how)
+        gradients.extend(map(_lying_as, slopes, operands))
         return gradients[0], np.zeros_like(logs)
 
     operands = query, key, value, mask, bits

@@ -37,6 +37,10 @@ def getitem(self: Tensor, index: Any) -> Tensor:
     elif index.__class__ is slice and index.step is None and array.ndim:
         start, stop, _ = index.indices(array.shape[0])
         return recorded.slice_view(self, (slice(start, stop if stop > start else start, 1),))
+    elif index.__class__ is Tensor and array.ndim:
+        picks = index._array
+        if type(picks) is type(array) and picks.dtype.kind == "i" and picks.ndim:
+            return picked(recorded.index, (self,), (picks,))
     basic, advanced = parse(array, index)
     if basic is not None:
         self = _basic(self, basic)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...autograd.recording.record import recorded
-from ...ops.dims import contiguous_strides
-from ...ops.views.strided import layout_of
 from ...tensor import Tensor
 from ..calls.arguments import array_of, as_own
 
@@ -84,19 +83,23 @@ def contiguous(self: Tensor, memory_format: Any = contiguous_format) -> Tensor:
 def is_contiguous(self: Tensor, memory_format: Any = contiguous_format) -> bool:
     """Whether elements lie side by side in memory, in the order of a memory format."""
     array = self._array
+    order: Sequence[int]
     if memory_format is contiguous_format:
         if array.flags.c_contiguous:
             return True
-        order = tuple(range(array.ndim))  # one example of a batch may lie so where all do not
+        order = range(array.ndim)  # one example of a batch may lie so where all do not
     elif not isinstance(memory_format, type(contiguous_format)) or memory_format.order is None:
         raise RuntimeError(f"is_contiguous: got {memory_format}, which says no order of dims")
     else:
         order = memory_format.order
     if len(order) != array.ndim:
         return False
-    expected = contiguous_strides(tuple([array.shape[d] for d in order]))
-    strides = layout_of(array)
-    return all(array.shape[d] == 1 or strides[d] == s for d, s in zip(order, expected))
+    shape, strides, step = array.shape, array.strides, array.itemsize
+    for d in reversed(order):
+        if strides[d] != step and shape[d] != 1:
+            return False
+        step *= max(1, shape[d])
+    return True
 
 
 AMBIGUOUS = "The tensor does not have unique dim order"
