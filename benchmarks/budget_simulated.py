@@ -218,6 +218,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", metavar="REGEX", help="the models it matches")
     parser.add_argument("--budgets", type=int, default=10, help="limits to try for each model")
     parser.add_argument("--hands", default="", metavar="REGEX", help="ways to choose by hand")
+    parser.add_argument("--scores", action="store_true", help="attention has its scores in memory")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers here")
     parser.add_argument("--check", action="store_true", help="exit 1 if a goal is missed")
     options = parser.parse_args(argv)
@@ -225,11 +226,13 @@ def main(argv: list[str] | None = None) -> int:
     about = provenance() | {"preset": options.preset}
     print(f"{about['date']}  commit {about['commit']}  preset {options.preset}, virtual time")
     rows: list[Row] = []
-    for case in CASES:
-        if re.search(options.only, case.name):
-            for row in sweep(case, options.preset, options.budgets, options.hands):
-                print(*cells(row), row.missed, sep="  ", file=sys.stderr)
-                rows.append(row)
+    ways = torch.nn.attention
+    with ways.sdpa_kernel(ways.SDPBackend.MATH) if options.scores else nullcontext():
+        for case in CASES:
+            if re.search(options.only, case.name):
+                for row in sweep(case, options.preset, options.budgets, options.hands):
+                    print(*cells(row), row.missed, sep="  ", file=sys.stderr)
+                    rows.append(row)
     print(markdown(HEAD, map(cells, rows)))
     if options.json:
         lines = [asdict(r) | {"slowdown": r.slowdown, "used": r.used} for r in rows]

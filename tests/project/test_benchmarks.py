@@ -133,10 +133,13 @@ def test_checkpoints_of_a_transformer_cost_what_the_document_says() -> None:
 @pytest.fixture(scope="module")
 def budgets(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, float]]:
     """GPT-2 within three limits, in virtual time: the highest, the least that is reached, and the
-    least that is reached by hand.
+    least that is reached by hand. Attention has its scores in memory: there is more to choose.
     """
-    results = tmp_path_factory.mktemp("budgets") / "budget.json"
-    words = ["--check", "--only", "GPT", "--budgets", "2", "--hands", "blocks, offload"]
+    return budgets_of_gpt(tmp_path_factory.mktemp("budgets") / "budget.json", "--scores")
+
+
+def budgets_of_gpt(results: Path, *words: str) -> list[dict[str, float]]:
+    words = ("--check", "--only", "GPT", "--budgets", "2", "--hands", "blocks, offload", *words)
     run = subprocess.run(
         [sys.executable, "benchmarks/budget_simulated.py", *words, "--json", str(results)],
         cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
@@ -156,6 +159,14 @@ def test_budgets_fit(budgets: list[dict[str, float]]) -> None:
 def test_budgets_beat_what_people_choose_by_hand(budgets: list[dict[str, float]]) -> None:
     by_hand = budgets[-1]
     assert 0 < by_hand["step"] < 0.9 * by_hand["hand_step"]
+
+
+def test_budgets_fit_where_attention_is_a_kernel(tmp_path: Path) -> None:
+    """Which leaves less to choose: by hand as little memory is reached, more slowly."""
+    most, least = budgets_of_gpt(tmp_path / "budget.json")
+    assert least["limit"] < 0.55 * most["limit"] and least["peak"] <= least["limit"]
+    assert most["slowdown"] < 1.02 and least["slowdown"] < 1.07
+    assert 0 < least["step"] < 0.92 * least["hand_step"]
 
 
 def test_budgets_beside_torch_rehearse(tmp_path: Path) -> None:
