@@ -16,6 +16,7 @@ from ...backends import backend_of
 from ...dtypes import as_dtype, type_name
 from ...errors import NoArray
 from ...ops.refused import NO_NODE
+from ...runtime.frames import called
 from ...tensor import UNCOUNTED, Tensor
 
 __all__ = [
@@ -50,6 +51,8 @@ def check_known(value: Tensor, d: dtypes.dtype) -> None:
 def cast(input: Tensor, dtype: Any) -> Tensor:
     """`input` in another dtype, itself where it has it already."""
     target = as_dtype(dtype).numpy
+    if not isinstance(input, Tensor):
+        array_of(input, called())
     return input if input._array.dtype == target else recorded.to_dtype(input, target)
 
 

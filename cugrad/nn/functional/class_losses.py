@@ -108,6 +108,7 @@ def cross_entropy(
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     classes = _check_target(input, target, weight)
     _check_range(target, classes, ignore_index)
+    refuse_whole("log_softmax", input)
     how = (weight, reduction, ignore_index, label_smoothing)
     return first_of.cross_entropy(input, target, *how)
 
