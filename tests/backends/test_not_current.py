@@ -45,6 +45,9 @@ def functionals(device: str) -> Any:
     several = leaf(device, 2, 3, 4)
     return [
         *[torch.vmap(f)(several).real for f in (torch.fft.fftn, torch.fft.ifftn, torch.fft.rfftn)],
+        *[torch.vmap(f, in_dims=-1)(several) for f in (
+            lambda v: v.new_full((2,), 0.5), lambda v: v.new_ones(2), lambda v: v.new_zeros((1, 2)),
+            lambda v: torch.full_like(v, 0.5) + v.mean())],
         functional.jacobian(lambda v: v**2, x), functional.hessian(cubes, x),
         functional.hvp(cubes, x, one), functional.vhp(cubes, x, one), functional.jvp(cubes, x, one),
         functional.jacobian(lambda v: v**2, x, strategy="forward-mode", vectorize=True),

@@ -17,7 +17,7 @@ from ...backends import backend_of, get
 from ...backends.batched.arrays import per_example, plain, raise_if_read
 from ...backends.lending.pinned import pinned_memory
 from ...backends.lending.streams import lent_memory
-from ...backends.several import at_home
+from ...backends.several import at_home, there
 from ...device import device as Device
 from ...tensor import Size, Tensor, make
 from ..calls.arguments import varargs
@@ -371,7 +371,7 @@ def _new(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     ) -> Tensor:
         tensor = making(*args, dtype=dtype or self.dtype, device=device or self.device, **named)
         if is_blank:
-            tensor._array = per_example(tensor._array, self._array)
+            tensor._array = there(per_example, tensor._array, self._array)
         return tensor
 
     call.__name__ = name
