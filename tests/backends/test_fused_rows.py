@@ -79,6 +79,8 @@ NUMBERS: dict[str, list[float]] = {  # second operands that are Python numbers
     "lerp": [0.3, 0.7],
 }
 
+NOT_OF_HALVES = {"nextafter"}  # computed in float32, where the next number is another one
+
 # Of 0 and -0 NumPy takes one or the other.
 TIES = {"maximum", "minimum", "fmax", "fmin", "clamp_min", "clamp_max"}
 
@@ -93,6 +95,8 @@ def dtypes_of(name: str) -> list[np.dtype[Any]]:
     no row's affair.
     """
     number, second = divmod(MADE.index(name), 2)
+    if name in NOT_OF_HALVES:
+        return DTYPES[:1]
     return DTYPES[:1] if second else [DTYPES[0], DTYPES[1 + number % 3]]
 
 
