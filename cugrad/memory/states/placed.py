@@ -29,7 +29,17 @@ class Placed:
 
     __slots__ = ()
     _usual: type  # the class that it had
-    _may_be_away = True
+
+    @property
+    def _may_be_away(self) -> bool:
+        """Whether it may have to come when its elements are asked for, or was sent, and is changed
+        there as well; not a gradient that lives on the device, of which none of that is so.
+        """
+        home = HOMES[id(self)]
+        window = home.window
+        if window.comes_again or window.limit is not None or home.span is not None:
+            return True
+        return not home.is_here
 
     @property
     def _array(self) -> Any:
@@ -166,6 +176,8 @@ class PlacedAlias(Placed, Tensor):
     itemsize: Any = property(lambda self: FIELD.__get__(self).itemsize)
     nbytes: Any = property(lambda self: FIELD.__get__(self).nbytes)
     device: Any = property(lambda self: FIELD.__get__(self).device)
+
+    _may_be_away: Any = property(lambda self: FIELD.__get__(self)._may_be_away)
 
     def dim(self) -> int:
         return FIELD.__get__(self).dim()

@@ -15,7 +15,7 @@ from cugrad import memory
 from cugrad.backends import simulated
 from cugrad.errors import RaceError
 from cugrad.memory.states.moments import Moments
-from tests.memory.states.training import arrays_of, same
+from tests.memory.states.training import arrays_of, clip_one_by_one, same
 
 PLACES: dict[str, dict[str, str]] = {
     "states host": {"states": "host"},
@@ -103,9 +103,13 @@ def gradients_are_replaced(loop: Loop) -> Any:
         p.grad = p.grad * 0.5
 
 
+def gradients_are_clipped_together(loop: Loop) -> Any:
+    cugrad.nn.utils.clip_grad_norm_(loop.params, 0.01)
+
+
 @use
 def gradients_are_clipped(loop: Loop) -> Any:
-    cugrad.nn.utils.clip_grad_norm_(loop.params, 0.01)
+    clip_one_by_one(loop.params, 0.01)
 
 
 @use
@@ -188,6 +192,19 @@ def test_a_gradient_leaves_once_for_the_hosts_step(passes: int) -> None:
     plain, _ = trained(None, nothing, passes=passes)
     there, report = trained(PLACES["states host"], nothing, passes=passes)
     assert same(plain, there)
+    assert report["gradients"]["moved_out"] == 6 * 5 * 16 * 16 * 4
+
+
+def test_gradients_that_live_on_the_device_are_taken_together() -> None:
+    """Their norm is that of all of them in one launch, as without; moments change nothing of it."""
+    plain, _ = trained(None, gradients_are_clipped_together)
+    there, report = trained(PLACES["states stream"], gradients_are_clipped_together)
+    assert same(plain, there)
+    assert report["gradients"]["moved_out"] == 0
+
+
+def test_a_gradient_that_is_clipped_leaves_once() -> None:
+    _, report = trained(PLACES["states host"], gradients_are_clipped)
     assert report["gradients"]["moved_out"] == 6 * 5 * 16 * 16 * 4
 
 
