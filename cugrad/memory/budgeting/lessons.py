@@ -83,6 +83,8 @@ class Lessons:
     def compare(self, seen_step: SeenStep, seen: StepOutcome, began: Any) -> None:
         """Compares a step with its limit and its forecast; plans again where it missed."""
         self.last = seen_step
+        if not seen.peaks and self.backend.device_type == "cpu":  # such a step is not counted
+            seen = seen._replace(peak=seen_step.peak)
         seen_step.peak, seen_step.steps = seen.peak, seen_step.steps + 1
         if seen_step.settled and seen.peak <= self.limit:
             return

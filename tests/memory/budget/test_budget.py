@@ -721,3 +721,18 @@ def test_a_step_with_ops_in_place_is_followed() -> None:
         found.append(grad_of(w).tobytes())
     assert known[0] is not None and all(k is known[0] for k in known) and known[0].tried
     assert len(set(found)) == 1
+
+
+def test_a_peak_on_the_cpu_is_the_last_that_was_counted() -> None:
+    """Once a plan is settled steps are not counted: they take what the tried one took."""
+    net = torch.nn.Sequential(*[torch.nn.Linear(64, 64), torch.nn.Tanh()] * 4)
+    x, peaks = torch.ones(1024, 64), []
+    for _ in range(8):
+        with memory.budget("4MB", device="cpu") as plan:
+            net.zero_grad()
+            net(x).square().mean().backward()
+        peaks.append(plan.report()["peak"])
+    with torch.profiler.MemoryTimeline("cpu") as around:
+        net.zero_grad()
+        net(x).square().mean().backward()
+    assert peaks[-1] == peaks[-2] > around.peak / 2
