@@ -126,3 +126,30 @@ def test_numbers_beside_whole_numbers(call: str, kind: str) -> None:
     got = outcome(cugrad, call, kind, None)
     refused = [got[0].endswith("Error"), want[0].endswith("Error")]
     assert refused == [True, True] or got == want
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [0, 2**64 - 1024],
+        [[1], [2**63 + 1]],
+        [2**64 - 1, 2**63],
+        [True, 2**63],
+        [0, 2**64],
+        [-1, 2**63],
+        [2.0**64],
+        [float("nan")],
+    ],
+)
+@pytest.mark.parametrize("kind", ["uint64", "int64", "uint8", "float64", "complex128"])
+def test_ints_of_64_bits_beside_smaller_ones(data: Any, kind: str) -> None:
+    """NumPy reads them as float64, which rounds."""
+    torch = pytest.importorskip("torch")
+
+    def read(lib: Any) -> Any:
+        try:
+            return lib.tensor(data, dtype=getattr(lib, kind)).tolist()
+        except (RuntimeError, OverflowError, ValueError, TypeError):
+            return "refused"
+
+    assert repr(read(cugrad)) == repr(read(torch))

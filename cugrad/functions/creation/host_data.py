@@ -28,6 +28,8 @@ def host_array(data: Any, exact: bool = False) -> np.ndarray[Any, Any]:
         raise ValueError(f"tensor: the nested sequence is ragged: {error}") from None
     if isinstance(data, (np.ndarray, np.generic)):
         return array
+    if array.dtype.kind == "f" and array.size and not np.abs(array).max() < 2.0**63:
+        array = _ints_of(data, array)  # NumPy rounds ints of 64 bits beside smaller ones
     if array.dtype.kind in "OUSMm":
         array = _of_objects(array, exact)
     if exact:
@@ -40,6 +42,12 @@ def host_array(data: Any, exact: bool = False) -> np.ndarray[Any, Any]:
         check_range(array, np.dtype(np.int64))
         return array.astype(np.int64)
     return array
+
+
+def _ints_of(data: Any, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The numbers as Python has them, if they are ints alone; else the array."""
+    objects = np.asarray(data, dtype=object)
+    return objects if all(type(value) is int for value in objects.flat) else array
 
 
 def _of_objects(array: np.ndarray[Any, Any], exact: bool) -> np.ndarray[Any, Any]:
@@ -55,6 +63,8 @@ def _of_objects(array: np.ndarray[Any, Any], exact: bool) -> np.ndarray[Any, Any
         if not isinstance(value, Number):
             raise TypeError(f"tensor: got a {type(value).__name__.removesuffix('_')}, {want}")
     kinds = [type(value) for value in array.flat]
+    if exact and {*kinds} == {int} and 0 <= min(array.flat) <= max(array.flat) < 2**64:
+        return array.astype(np.uint64)
     if exact or float in kinds or complex in kinds:
         return array.astype(np.complex128 if complex in kinds else np.float64)
     raise ValueError("Overflow when unpacking long long: tensor got an int that int64 cannot hold")
@@ -68,7 +78,8 @@ def check_range(array: np.ndarray[Any, Any], kind: np.dtype[Any]) -> None:
         most = np.iinfo(kind).max
         least = 0 if kind.kind == "u" and array.dtype.kind == "f" else -most - (kind.kind == "i")
         low, high = array.min(), array.max()  # nan is neither
-        if not (least <= low and high <= most):
+        fits = least <= low and high <= most  # as a float64 the most of 64 bits is one more
+        if not fits or (array.dtype.kind == "f" and high >= float(most + 1)):
             raise RuntimeError(
                 f"value cannot be converted to type {dtypes.of(kind).name} without overflow"
             )
