@@ -157,6 +157,9 @@ def in_contexts(program: Program, plain: Seen | None = None) -> Difference | Non
     here = tuple(name for name in names if name in DEVICES)
     if ON_CUDA is not None and plain.failure is not None and "out of bounds" in plain.failure.text:
         return None  # no index is read on a GPU
+    if here and names != here:  # the device alone may round otherwise, or save more: contexts not
+        source = program.plain().source(probed=True)
+        plain = run(cugrad, source, around=lambda: placed(here), thread="thread" in names)
     refused = "" if plain.failure is None else plain.failure.word
     differing = plain.failure is not None and plain.failure.text.startswith(SECOND_RUN)
     if COPYING & set(names) and differing:
@@ -165,9 +168,6 @@ def in_contexts(program: Program, plain: Seen | None = None) -> Difference | Non
         (*_, name), moving = names, MOVING if here else MOVING_ON_HOST
         return moved(program, here) if {*here, name} == {*names} and name in moving else None
     bits = names != here and not ROUNDING & set(names)
-    if here and names != here:  # the device alone may round otherwise, but contexts on it may not
-        source = program.plain().source(probed=True)
-        plain = run(cugrad, source, around=lambda: placed(here), thread="thread" in names)
     source = program.source(probed=True)
     got = run(
         cugrad,
