@@ -78,7 +78,9 @@ class Measurement:
         self.begin, self.before = self.mark(), before
         self._most = backend.max_memory_allocated()  # before, which is told again in the end
         backend.reset_peak_memory_stats()
-        self._start = before  # bytes in use as what is watched now began
+        self._start = self._left = (
+            before  # bytes in use as what is watched now began; as an op left
+        )
         self._freed = 0  # bytes of values that were let go of since then
         self._was_back = 0  # of them, those that had been away
         self._back = 0  # and those that are here now
@@ -87,8 +89,15 @@ class Measurement:
         self._returned: dict[int, weakref.ref[Any]] = {}  # by the id of what came back
 
     def close(self) -> None:
-        """Ends the measurement. Time and memory after the last node count as that node's."""
-        self._look()
+        """Ends the measurement. Time and memory after the last node count as that node's, but for
+        what is made there to stay, as an optimizer's states: the next step begins with it.
+        """
+        if self.spans:
+            span, stays = self.spans[-1], self.backend.memory_allocated() - self._left
+            own, base = span.own, span.base
+            self._look()
+            span.own = max(own, span.own - max(0, stays))
+            span.base = max(base, span.base - max(0, stays))
         for seen in self.values:
             seen.is_back = False
         self.backend.raise_peak_memory_stats(max(self._most, self.peak))
@@ -157,7 +166,7 @@ class Measurement:
         span.left_out, self._left_out = self._left_out, []
         start, freed = self._start, self._freed
         self._look()
-        self._start, self._freed = start, freed
+        self._start, self._freed, self._left = start, freed, self._start
 
     def turn(self) -> None:
         """Backward has begun, with the last node that was entered."""
