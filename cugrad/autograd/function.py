@@ -17,7 +17,7 @@ from ..runtime.frames import warn_user
 from ..tensor import Tensor, make
 from .anomaly_mode import note
 from .custom.context import BackwardCFunction, FunctionCtx
-from .custom.tangents import among, check_saved, check_tangent, viewed
+from .custom.tangents import among, check_saved, check_tangent, handed_on, viewed
 from .custom.vmap import VmapInfo, apply_transformed
 from .forward.dual import below, highest, laid_out, set_tangent, tangent_of, unshared
 from .forward.dual_inplace import written
@@ -354,7 +354,7 @@ def _own(out: Any, args: tuple[Any, ...], dirty: tuple[Tensor, ...]) -> Any:
     if among(args, out):
         if out._requires_grad or out.is_inference() or state.inference:
             return out.detach()
-        alias = make(out._array)
+        alias = handed_on(out)
         register(alias, out if out._base is None else out._base, (), CUSTOM)
         return alias
     if out._rare is not None and out._rare.view is not None:
@@ -393,8 +393,7 @@ def _connect(
             raise RuntimeError(DIRTY_VIEW)
         has_history = out._requires_grad and (out._node is not None or out._base is None)
         if not dirty and (is_input or has_history):
-            outputs[nr] = alias = make(out._array)
-            alias._counter = out.counter
+            outputs[nr] = alias = handed_on(out)
             if is_input:  # as a view of the input, which in-place changes may not follow
                 base = out if out._base is None else out._base
                 register(alias, base, (), CUSTOM)

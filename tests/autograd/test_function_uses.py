@@ -547,3 +547,25 @@ def test_calls_of_apply_by_an_alias_and_in_classes(lib: Any) -> None:
     assert type(y.grad_fn).__name__ == "TripleBackward"
     y.sum().backward()
     assert y.tolist() == [3] and x.grad.tolist() == [3]
+
+
+def test_an_input_that_is_handed_on_keeps_its_class(lib: Any) -> None:
+    class Kept(lib.Tensor):
+        pass
+
+    class Passed(lib.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, y: Any) -> Any:
+            return x, y * 2
+
+        @staticmethod
+        def backward(ctx: Any, g: Any, h: Any) -> Any:
+            return g * 3, h * 2
+
+    x, y = leaf(lib, 1), leaf(lib, 2)
+    kept = x.as_subclass(Kept)
+    assert [type(out) for out in Passed.apply(kept, y)] == [Kept, lib.Tensor]
+    assert [type(out) for out in Passed.apply(y, kept)] == [lib.Tensor, Kept]
+    assert type(Passed.apply(lib.nn.Parameter(y.detach()), y)[0]) is lib.Tensor
+    sum(out.sum() for out in Passed.apply(kept, kept)).backward()
+    assert x.grad.tolist() == [5]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...dtypes import is_differentiable
-from ...tensor import Tensor
+from ...runtime.dispatching import overrides
+from ...tensor import Tensor, make
 from ..transforms import running
 from .context import BackwardCFunction
 
@@ -95,3 +96,12 @@ def viewed(out: Any, args: tuple[Any, ...], dirty: tuple[Tensor, ...]) -> int | 
         if a is out or base is not None and (base is a or base is a._base):
             return k
     return None
+
+
+def handed_on(out: Tensor) -> Tensor:
+    """What stands for an output that has been a tensor before; of its class, if that takes calls."""
+    if overrides(type(out)):
+        return out.detach()
+    alias = make(out._array)
+    alias._counter = out.counter
+    return alias
