@@ -767,3 +767,16 @@ def test_nonzero_static_and_diag_embed_are_those_that_know_batches() -> None:
     assert cugrad.vmap(cugrad.diag_embed)(x).tolist() == cugrad.diag_embed(x).tolist()
     with pytest.raises(IndexError, match="Dimension out of range"):
         cugrad.diag_embed(cugrad.tensor(1.0))
+
+
+@pytest.mark.parametrize("kind", ["float64", "complex64", "int64"])
+def test_what_has_no_elements_counts_in_the_dtype_of_cat(lib: Any, kind: str) -> None:
+    """Of shape (0,) it joins with everything."""
+    nothing, row = lib.zeros(0, dtype=getattr(lib, kind)), lib.ones(2, 3)
+    for joined in (
+        lib.cat([nothing, row]),
+        lib.cat([row, nothing], 1),
+        lib.hstack([nothing, row[0]]),
+    ):
+        assert joined.dtype is lib.promote_types(nothing.dtype, row.dtype)
+        assert joined.tolist() in (row.tolist(), row[0].tolist())

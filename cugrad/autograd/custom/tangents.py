@@ -99,7 +99,7 @@ def viewed(out: Any, args: tuple[Any, ...], dirty: tuple[Tensor, ...]) -> int | 
 
 
 def handed_on(out: Tensor) -> Tensor:
-    """What stands for an output that has been a tensor before; of its class, if that takes calls."""
+    """What stands for an output that was there before; of its class, if that takes calls."""
     if overrides(type(out)):
         return out.detach()
     alias = make(out._array)

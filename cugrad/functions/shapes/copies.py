@@ -198,17 +198,18 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         raise ValueError("torch.cat(): expected a non-empty list of Tensors")
     first, empty = shapes[0], []
     if shapes.count(first) < len(shapes):
-        empty = [x for x, s in zip(tensors, shapes) if s == (0,) and x._requires_grad]
+        empty = [x for x, s in zip(tensors, shapes) if s == (0,)]
         joined = [(x, s) for x, s in zip(tensors, shapes) if s != (0,)]
         tensors, shapes = (list(column) for column in zip(*joined))  # (0,) joins with everything
-        first = shapes[0]
+        first, kind = shapes[0], tensors[0].dtype
+        empty = [x for x in empty if x._requires_grad or x.dtype is not kind]
     if not first:
         raise RuntimeError("zero-dimensional tensor (at position 0) cannot be concatenated")
     dim = D.canonical_dim(dim, len(first))
     for i, shape in enumerate(shapes):
         if shape != first:
             _check_joins(first, shape, dim, i)
-    if empty:  # nothing of them is in the result, and their gradients are empty, not absent
+    if empty:  # of them the result has the dtype alone; their gradients are empty, not absent
         like = (*first[:dim], 0, *first[dim + 1 :])
         tensors = [*tensors, *[x.reshape(like) for x in empty]]
     return recorded.cat(tensors, dim)
