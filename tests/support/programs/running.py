@@ -74,6 +74,7 @@ class Seen:
     aliases: frozenset[tuple[str, str]] = frozenset()
     log: tuple[str, ...] = ()
     versions: list[dict[str, int]] = field(default_factory=list)  # behind each statement
+    outgrown: set[str] = field(default_factory=set)
     failure: Failure | None = None
     unfit: str = ""
     strides: list[tuple[int, ...]] = field(default_factory=list)  # that `laid` has met
@@ -214,6 +215,8 @@ def look(seen: Seen, env: dict[str, Any]) -> None:
         except RuntimeError as error:  # a view that is no longer one
             seen.tensors[name] = {}
             assert "view" in str(error)
+            if "cannot reshape" in str(error):  # of what `out=` has given another shape
+                seen.outgrown.add(name)
             continue
         if seen.failure is None and (x.retains_grad or x.is_leaf and not x._is_view()):
             facts["grad"] = value_of(x.grad)
@@ -303,7 +306,7 @@ def differences(want: Seen, got: Seen, bits: bool, derives: bool = False) -> Ite
     skipped = ("requires_grad", "is_leaf", "is_view", "class") if derives else ()
     tolerance = 0.0 if bits else tolerance_of(want)
     for name, facts in want.tensors.items():
-        if name in names:
+        if name in names or name in got.outgrown:
             continue
         for fact, value in facts.items():
             other = got.tensors[name].get(fact)

@@ -237,7 +237,7 @@ def twice(grads):
 """,
     "laid": """
 def laid(x):
-    if not isinstance(x, t.Tensor) or x.is_sparse or x._is_view() or not x.numel():
+    if not isinstance(x, t.Tensor) or x.is_sparse or not x.numel() or is_shown(x):
         return x
     strides.append(tuple(s for n, s in zip(x.shape, x.stride()) if n > 1) + x.stride()[-1:])
     if x.is_contiguous() and x.stride()[-1:] in ((), (1,)):  # which view(dtype) asks for
@@ -262,23 +262,27 @@ def formed(start, count=[0]):
         return x
     return given
 """,
+    "is_shown": """
+def is_shown(x):  # whether a view is of what the program has a name for
+    if not x._is_view():
+        return False
+    try:
+        place = x.untyped_storage().data_ptr()
+        named = [y for y in list(globals().values()) if isinstance(y, t.Tensor)]
+        return any(y.untyped_storage().data_ptr() == place for y in named)
+    except (AttributeError, RuntimeError):
+        return True
+""",
     "owned": """
 def owned(x):
-    try:
-        if not x._is_view() or not x.numel():
-            return x
-        place = x.untyped_storage().data_ptr()
-        for y in list(globals().values()):
-            if isinstance(y, t.Tensor) and y.untyped_storage().data_ptr() == place:
-                return x
-    except (AttributeError, RuntimeError):
+    if not isinstance(x, t.Tensor) or not x._is_view() or not x.numel() or is_shown(x):
         return x
-    hidden.append(place)
+    hidden.append(x.data_ptr())
     return x.clone()
 """,
     "lies": """
 def lies(x):
-    if isinstance(x, t.Tensor) and not (x.is_sparse or x._is_view()) and x.numel():
+    if isinstance(x, t.Tensor) and not x.is_sparse and x.numel() and not is_shown(x):
         strides.append(tuple(s for n, s in zip(x.shape, x.stride()) if n > 1) + x.stride()[-1:])
     return x
 """,
