@@ -87,6 +87,31 @@ def test_norms_without_weights(name: str) -> None:
     assert grads[1:] == (None, None)
 
 
+@pytest.mark.parametrize("params", [{"normalized_shape": (6, 2, 3)}, {"num_groups": 2}])
+def test_norms_with_one_of_weight_and_bias(params: dict[str, Any]) -> None:
+    layer = "normalized_shape" in params
+    op = TABLE["native_layer_norm" if layer else "native_group_norm"]
+    x, weight, bias = operands((SHAPE, *[(6, 2, 3) if layer else (6,)] * 2))
+    for inputs in ((x, weight, None), (x, None, bias)):
+        got = registry.FORWARDS[op.name](*inputs, *params.values())
+        want = op.forward(get("cpu").xp, *inputs, **params)
+        for each, other in zip(got, want, strict=True):
+            assert (each.shape, each.dtype) == (other.shape, other.dtype)
+            np.testing.assert_allclose(each, other, 2e-6, 1e-6)
+
+
+def test_norms_of_long_rows_keep_their_digits() -> None:
+    rows = np.random.default_rng(0).random((5, 1 << 15)).astype(np.float32) + 3
+    wide = rows.astype(float)
+    exact, spread = wide.mean(1, keepdims=True), np.sqrt(wide.var(1, keepdims=True) + 1e-5)
+    result, mean, _ = registry.FORWARDS["native_layer_norm"](rows, None, None, rows.shape[1:])
+    np.testing.assert_allclose(mean, exact, 2e-7)
+    np.testing.assert_allclose(result, (wide - exact) / spread, 0, 4e-6)
+    assert (
+        registry.FORWARDS["native_layer_norm"](rows.reshape(-1), None, None, (rows.size,)) is None
+    )
+
+
 @pytest.mark.parametrize("name, shapes, params", CASES.values(), ids=CASES)
 def test_what_is_written_declines_other_arrays(name: str, shapes: Any, params: Any) -> None:
     op, mask = TABLE[name], (1 << len(shapes)) - 1
