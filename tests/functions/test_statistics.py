@@ -85,6 +85,9 @@ t.nonzero_static(i, size=9), t.nonzero_static(m > 0, size=2, fill_value=5)
 t.nonzero_static(z, size=1)
 t.isin(i, t.tensor([1, 7])), t.isin(x, 2.0, invert=True), t.isin(3, i), t.isin(n, n)
 m.renorm_(2, 0, 1), m.cumsum_(0), m.cumprod_(1), t.isin(m, i)
+x.cumsum_(0, dtype=t.float64), i.cumprod_(0), z.cumsum_(0), i.int().cumsum_(0)
+t.special.hermite_polynomial_h(s, n[:1]), t.special.legendre_polynomial_p(m[:2, 3], n[1:3])
+t.special.laguerre_polynomial_l(x, nan)
 t.allclose(x, x), t.equal(x, s), t.isclose(n, n, equal_nan=True), t.isclose(x, x + 1e-9)
 t.equal(n, n)
 h.sum(), h.mean(), h.var(), h.std(), b.sum(0), b.mean(0), h.prod(), b.logsumexp(0), h.cumprod(0)
@@ -121,6 +124,7 @@ i.mean() | i.var() | t.mean(x, dtype=t.int64) | t.nanmean(i) | m.sum((0, 0)) | m
 t.unique(m, dim=2)
 t.nonzero_static(x, size=-1) | m.norm(dtype=t.float32) | t.logcumsumexp(x, 1) | t.diff(z)
 t.diff(x, -1) | t.nansum(c) | mask.median()
+x.cumsum_(0, dtype=t.int64) | i.cumsum_(0, dtype=t.float32) | x.cumprod_(0, dtype=t.float32)
 """
 
 
@@ -134,7 +138,7 @@ def names(lib: Any) -> dict[str, Any]:
 
     matrix = np.random.default_rng(7).standard_normal((3, 4)).tolist()
     return {
-        "t": lib, "inf": inf, "x": f64([2.0, 1.0, 2.0, 3.0, 1.0, 0.5]), "m": f64(matrix),
+        "t": lib, "inf": inf, "nan": nan, "x": f64([2.0, 1.0, 2.0, 3.0, 1.0, 0.5]), "m": f64(matrix),
         "s": f64([0.0, 0.5, 1.0, 2.0, 2.0, 4.0]), "i": lib.tensor([3, 1, 0, 3, 7, 1]),
         "h": lib.tensor([1.5, 0.25, 3.0], dtype=lib.float16),
         "b": lib.tensor([1.5, 0.25, 3.0], dtype=lib.bfloat16), "n": f64([1.0, nan, 3.0, nan, 2.0]),

@@ -9,8 +9,11 @@ from ...autograd.autocast import nothing_cast
 from ...autograd.mode import state
 from ...autograd.recording.inplace import apply_inplace, check_cast
 from ...autograd.recording.record import recorded
+from ...dtypes import as_dtype
+from ...ops.dims import canonical_dim
 from ...ops.table import TABLE
 from ...tensor import Tensor
+from ..calls.arguments import array_of
 from ..indexing import scatter
 from ..shapes import copies
 from . import arithmetic, composites, reduce, statistics
@@ -58,7 +61,31 @@ METHODS: dict[str, Callable[..., Tensor]] = {
         copies.masked_fill, copies.tril, copies.triu, scatter.index_add,
         scatter.index_copy, scatter.index_fill, scatter.index_reduce, scatter.masked_scatter,
         scatter.put, scatter.scatter, scatter.scatter_add, scatter.scatter_reduce, linalg.addbmm,
-        linalg.addmm, linalg.addmv, linalg.baddbmm, reduce.cumsum, statistics.renorm,
+        linalg.addmm, linalg.addmv, linalg.baddbmm, statistics.renorm,
         composites.mvlgamma, arithmetic.heaviside, arithmetic.igamma, arithmetic.igammac,
     )
 }  # fmt: skip
+
+
+def _running(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`cumsum_` or `cumprod_`, whose dtype, if one is asked for, is that of the tensor."""
+    name = function.__name__
+
+    def call(self: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+        if dtype is not None and as_dtype(dtype) is not self.dtype:
+            raise RuntimeError(
+                f"Bad in-place call: input tensor dtype {self.dtype} and output tensor dtype "
+                f"{dtype} should match"
+            )
+        ndim = array_of(self, name + "_").ndim
+        dim = canonical_dim(dim, ndim)
+        if not ndim:  # itself, but a change like any other
+            return apply_inplace(TABLE["mul"], (self, 1))
+        return apply_inplace(TABLE[name], (self,), {"dim": dim})
+
+    call.__name__, call.__qualname__ = name + "_", f"Tensor.{name}_"
+    call.__doc__ = f"`{name}` with its result in the place of this tensor, which is returned."
+    return call
+
+
+METHODS |= {f.__name__ + "_": _running(f) for f in (reduce.cumsum, reduce.cumprod)}

@@ -7,12 +7,10 @@ from typing import Any
 
 from ... import dtypes
 from ...autograd.autocast import autocasts
-from ...autograd.recording.inplace import apply_inplace
 from ...autograd.recording.operands import number
 from ...autograd.recording.record import recorded
 from ...dtypes import as_dtype
 from ...ops.dims import canonical_dim, canonical_dims, reduced_dims
-from ...ops.table import TABLE
 from ...tensor import Tensor
 from ..calls.arguments import array_of, cast, lifted, varargs
 from ..calls.return_types import return_type
@@ -119,20 +117,6 @@ def cumprod(input: Tensor, dim: int, *, dtype: dtypes.dtype | None = None) -> Te
     if dtype is not None:
         return cast(recorded.cumprod(cast(input, dtype), dim), dtype)
     return recorded.cumprod(input, dim)
-
-
-def _cumprod_(self: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
-    """`cumprod` with its result in the place of this tensor, whose dtype `dtype` must be."""
-    if dtype is not None and as_dtype(dtype) is not self.dtype:
-        raise RuntimeError(
-            f"Bad in-place call: input tensor dtype {self.dtype} and output tensor dtype {dtype} "
-            "should match"
-        )
-    ndim = array_of(self, "cumprod_").ndim
-    dim = canonical_dim(dim, ndim)
-    if not ndim:  # itself, but a change like any other
-        return apply_inplace(TABLE["mul"], (self, 1))
-    return apply_inplace(TABLE["cumprod"], (self,), {"dim": dim})
 
 
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
@@ -481,5 +465,4 @@ def _count_nonzero(self: Tensor, *dims: Any, dim: Any = None) -> Tensor:
 
 
 METHODS = {name: globals()[name] for name in __all__ if name != "vector_norm"}
-METHODS["cumprod_"] = _cumprod_
 METHODS["count_nonzero"] = _count_nonzero
