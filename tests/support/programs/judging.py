@@ -187,7 +187,7 @@ def is_more(program: Program, want: Seen, got: Seen) -> bool:
     lines = program.source(probed=True).splitlines()
     derives = DERIVATIVE.search(lines[want.failure.line - 1])
     formula = "with (a|two) bool tensor|can't be cast to the desired output type|"
-    formula += "must have the same dtype|Found dtype .* but expected"
+    formula += "(must|to) have the same dtype|Found dtype .* but expected"
     if derives and re.search(formula, want.failure.text):
         return True
     if got.failure is not None and got.failure.line <= want.failure.line:
