@@ -138,7 +138,8 @@ def names(lib: Any) -> dict[str, Any]:
 
     matrix = np.random.default_rng(7).standard_normal((3, 4)).tolist()
     return {
-        "t": lib, "inf": inf, "nan": nan, "x": f64([2.0, 1.0, 2.0, 3.0, 1.0, 0.5]), "m": f64(matrix),
+        "t": lib, "inf": inf, "nan": nan,
+        "x": f64([2.0, 1.0, 2.0, 3.0, 1.0, 0.5]), "m": f64(matrix),
         "s": f64([0.0, 0.5, 1.0, 2.0, 2.0, 4.0]), "i": lib.tensor([3, 1, 0, 3, 7, 1]),
         "h": lib.tensor([1.5, 0.25, 3.0], dtype=lib.float16),
         "b": lib.tensor([1.5, 0.25, 3.0], dtype=lib.bfloat16), "n": f64([1.0, nan, 3.0, nan, 2.0]),
