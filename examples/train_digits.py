@@ -311,7 +311,7 @@ class Prediction:
             f"{1e3 * self.step:.1f} ms with offload ({self.step / self.plain:.2f}x): predicted",
             "moved there": f"{out / 1e9:.1f} GB to the host and {back / 1e9:.1f} GB back, "
             f"{t.overlap:.0%} of it beside kernels",
-            "waited there": f"{1e3 * sums['stalled']:.1f} ms, all streams together, for one another",
+            "waited there": f"{1e3 * sums['stalled']:.1f} ms of all streams, for one another",
             "least there": f"{1e3 * self.bound:.1f} ms, by the bandwidth of the link; "
             f"the step takes {self.step / self.bound:.2f} times that",
         }
