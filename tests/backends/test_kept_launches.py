@@ -85,6 +85,7 @@ def filled(x: Any, y: Any) -> list[Any]:
     return [w, v, w * v, u, *[z.float() for z in (*parts, mask, whole)]]
 
 
+CASTS = cugrad.float64, cugrad.int32, cugrad.bfloat16, cugrad.bool
 SHAPE, INDEX = (4, 6), cugrad.tensor([2, 0, 2], device="cpu")
 PROGRAMS = {
     "conv2d": Program(
@@ -124,6 +125,7 @@ PROGRAMS = {
     "copies into": Program(filled, (SHAPE, SHAPE)),
     "copies into, broadcast": Program(filled, (SHAPE, (1, 6))),
     "whole numbers": Program(lambda x: [x * 2, x + 1, x**2, x > 0, x / 4], (SHAPE,)),
+    "casts": Program(lambda x: [x.to(kind) for kind in CASTS], (SHAPE,)),
     "attention": Program(F.scaled_dot_product_attention, ((2, 5, 8),) * 3),
     "causal attention": Program(
         lambda *x: F.scaled_dot_product_attention(*x, is_causal=True), ((2, 5, 8),) * 3

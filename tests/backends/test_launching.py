@@ -17,8 +17,10 @@ from tests.support.still_cuda import last_launch, still
 still()
 import cupy, numpy as np
 from cugrad.backends.cupy.arrays import by_value
+from cugrad.backends.cupy import pools
 from cugrad.backends.cupy.backend import CupyBackend
 from cugrad.backends.cupy.fused import rows
+from cugrad.backends.cupy.memory import use_pools
 from cugrad.backends.cupy.launches.starting import StructKernel, here, start
 from cugrad.backends.cupy.written import norms, registry
 from cugrad.ops.table import TABLE
@@ -70,6 +72,31 @@ run, args = runs[len(fused)]
 (y, mean, rstd), (again, *_) = run(*args), run(*args)
 assert mean.data.mem is rstd.data.mem is not y.data.mem is not again.data.mem
 assert rstd.data.ptr - mean.data.ptr == 256 >= mean.nbytes and mean.data.ptr % 256 == 0
+
+# Memory is of the allocator that this thread has chosen, or the process; of pools that have none it
+# is asked for in turn.
+asked = []
+def chosen(size):
+    asked.append(size)
+    return cupy.cuda.memory._malloc(size)
+run, args = runs[0]
+with cupy.cuda.using_allocator(chosen):
+    run(*args)
+assert asked.pop() == x.nbytes
+use_pools()
+ours = cupy.cuda.get_allocator()
+assert ours is pools.process_pools().malloc
+for count in (1 << 10, 1 << 20):
+    long = cupy.ndarray((count,), "f4"), cupy.ndarray((1,), "f4")
+    run(*long)
+    held = pools.bytes_reserved(0)
+    with cupy.cuda.Stream(non_blocking=True):  # of which there is no memory yet
+        result = run(*long)
+    assert type(result.data.mem) is cupy.cuda.memory.PooledMemory and held < pools.bytes_reserved(0)
+    cupy.cuda.set_allocator(chosen)
+    run(*long)
+    assert asked.pop() == 4 * count
+    cupy.cuda.set_allocator(ours)
 
 # Another kernel that a signal's handler starts meanwhile.
 inner = StructKernel("", "inner")

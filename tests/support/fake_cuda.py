@@ -111,14 +111,15 @@ def owner_of(made: ndarray) -> Any:
 LIVE: dict[int, tuple[weakref.ref[Host], Any]] = {}  # id -> an array that owns memory, its block
 
 
-def count(host: Host, own: bool = True) -> None:
+def count(host: Host, own: bool = True, block: Any = None) -> None:
     """Counts the memory under an array as the device's, for as long as it is held."""
     while isinstance(host.base, np.ndarray):
         host = host.base
     key = id(host)
     if key not in LIVE:
         allocate = HERE.allocator or STATE.allocator
-        block = allocate(host.nbytes) if own and allocate is not None else None
+        if own and allocate is not None and block is None:
+            block = allocate(host.nbytes)
         LIVE[key] = weakref.ref(host, lambda gone: LIVE.pop(key, None)), block
 
 
@@ -197,7 +198,8 @@ class ndarray:
         strides: Any = None,
         order: str | None = "C",
     ) -> None:
-        memptr = None if memptr is NEW else memptr
+        block = memptr if isinstance(memptr, fake_pools.MemoryPointer) else None  # a promise
+        memptr = None if memptr is NEW or block is not None else memptr
         buffer = None if memptr is None else memptr.mem.bytes()
         start = 0 if memptr is None else memptr.ptr - memptr.mem.ptr
         self._host = np.ndarray(shape, dtype, buffer, start, strides, order or "C")  # type: ignore[call-overload]
@@ -206,7 +208,7 @@ class ndarray:
         self._base, self._data = None, memptr
         self._device = HERE.device if memptr is None else memptr.device_id
         OWNERS[id(self._host)] = self
-        count(self._host, memptr is None)
+        count(self._host, memptr is None, block)
         capture = current().capture
         if capture is not None and memptr is None:
             if HERE.allocator is None:

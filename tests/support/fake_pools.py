@@ -113,6 +113,9 @@ class MemoryPointer:
     def __init__(self, mem: Any, offset: int) -> None:
         self.mem, self.ptr, self.device_id = mem, mem.ptr + offset, mem.device_id
 
+    def __add__(self, offset: int) -> MemoryPointer:
+        return MemoryPointer(self.mem, self.ptr - self.mem.ptr + offset)
+
 
 def alone(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method that one thread at a time runs of an object."""

@@ -36,7 +36,7 @@ def function({signature}):
             _mode = {PLAIN}
             if self._rare is not None and is_part_of_recorded(self):
                 return None
-        _launch, _meta = launches[{key},]
+        _launch, _meta = launches[{key}]
         if _launch({operands}) is None:
             return None
     except Exception:  # nothing is kept, or the general way says what is wrong

@@ -145,7 +145,7 @@ if type({y}) is not _kind:
 
 RUN_KEPT = """\
 if type({a}) is KIND:
-    _launch, _meta = launches[{key},]
+    _launch, _meta = launches[{key}]
     {outputs} = _launch({operands})
     {declined}
 else:
@@ -293,7 +293,7 @@ def _fast_path(op: Op, names: list[str], half: bool, alone: bool, kept: Any) -> 
     kinds = HALVES if half else KINDS
     return filled(
         FAST, a=a, first=op.inputs[first], UNUSUAL=UNUSUAL, read=reading(op, first, half, kept),
-        kinds=kinds if kept is None else f"{kinds} or type({a}) is KIND",
+        kinds=kinds if kept is None else f"type({a}) is KIND or {kinds}",
         half="" if half else filled(HALF, kinds=HALVES, names=", ".join(names)),
         run=_running(op, a, kept), results=", ".join(t for _, t in shown),
         wrap="\n".join(wrap), record=_recording(op, half, alone, kept),
@@ -387,18 +387,20 @@ def _recording(op: Op, half: bool, alone: bool, kept: Any) -> str:
                  for k, mask in enumerate(masks_of(op))]  # fmt: skip
         connect = filled(
             CONNECT, when="elif" if uncounted else "if", needed=" or ".join(f"_n{i}" for i in able),
-            only=f" and _mode != {INFERRING}" * op.view, PACKING=PACKING, guard=_guard(op),
+            only=f" and _mode != {INFERRING}" * op.view, PACKING=PACKING, guard=_guard(op, kept),
             nodes="\n".join(nodes),
         )  # fmt: skip
     return filled(RECORD, uncounted=uncounted, connect=connect) if uncounted or connect else "pass"
 
 
-def _guard(op: Op) -> str:
+def _guard(op: Op, kept: Any) -> str:
     """Leaves outputs of another dtype to the general path, but for casts between float dtypes."""
     y, _ = _outputs(op)[op.differentiable[0]]
     unfit = f"{y}.dtype is not _dtype"
     if op.kind == ELEMENTWISE and len(op.inputs) == 1:
         unfit += f" and not is_floating({y}.dtype)"
+    if kept is not None:  # who keeps a launch has looked
+        unfit = f"({unfit}) if _launch is None else _meta is UNFIT"
     return filled(GUARD, unfit=unfit)
 
 

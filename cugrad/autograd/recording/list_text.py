@@ -31,7 +31,7 @@ JOINED = """\
 try:
     if (_mode := state.fast) != {UNUSUAL}:
         _arrays = [_x._array for _x in {x}]
-        _launch, _meta = launches[{key},]
+        _launch, _meta = launches[{key}]
         _y = _launch({operands})
         if _y is None:
             raise TypeError

@@ -12,7 +12,7 @@ import numpy as np
 from ...traced.arrays import NUMBERS, Trace, Traced, Untraceable
 from ...wanted import wanted
 from ..launches import order
-from ..launches.rows import form_of_array, named, of_array_or_value, straight
+from ..launches.rows import form_of_array, key_text, named, of_array_or_value, straight
 from .expressions import checked
 from .launch import KernelPlan, New, are_apart, dense_strides, graph_of
 from .layouts import Operand, layout_of
@@ -106,7 +106,9 @@ def _begin_into(dst: Array, src: Any) -> Any:
 
 copy_into = straight(
     ["dst", "src"],
-    lambda names: f"wanted.number, {form_of_array(names[0])}, {of_array_or_value(names[1])}",
+    lambda names: key_text(
+        ["wanted.number", form_of_array(names[0]), of_array_or_value(names[1])], names
+    ),
     _copy_into, _begin_into,
 )  # fmt: skip
 

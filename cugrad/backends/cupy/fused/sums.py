@@ -19,7 +19,7 @@ __all__ = ["add_to", "plus"]
 Array = Any  # cupy.ndarray
 ndarray = cupy.ndarray
 NAMES = ("a", "b")
-KEY = f"wanted.number, {form_of_array('a')}, {form_of_array('b')}"
+KEY = f"(wanted.number, {form_of_array('a')}, {form_of_array('b')})"
 
 _plans: dict[Any, Any] = {}
 _add = in_memory_order(add)

@@ -9,18 +9,20 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
+from ....dtypes import is_floating
 from ...moments import waiting
 from ...wanted import wanted
 from .straight import Function
 
 __all__ = [
-    "MOST_PLANS", "Gradients", "Kept", "form_of_array", "form_of_arrays", "key_of", "named",
-    "of_array_or_none", "of_array_or_value", "straight", "told_of",
+    "MOST_PLANS", "Gradients", "Kept", "form_of_array", "form_of_arrays", "key_of", "key_text",
+    "named", "of_array_or_none", "of_array_or_value", "straight", "told_of",
 ]  # fmt: skip
 
 Array = Any  # cupy.ndarray
 ndarray = cupy.ndarray
 MOST_PLANS = 4096  # of one row; then it begins anew
+UNFIT = object()  # what a node would be told, where there can be none: see `told_of`
 
 
 def named(value: Any) -> tuple[type, Any]:
@@ -53,19 +55,19 @@ def form_of_arrays(name: str) -> str:
 
 def of_array_or_value(name: str) -> str:
     """The same of what may be a number, or None."""
-    return f"({form_of_array(name)}) if type({name}) is ndarray else named({name})"
+    return f"(({form_of_array(name)}) if type({name}) is ndarray else named({name}))"
 
 
 # Names that are made here begin with an underscore, because arguments have theirs there.
 STRAIGHT = """\
 def key({names}):
     {opening}
-    return {key},
+    return {key}
 
 def run({signature}):
     {opening}
     try:
-        _launch, _ = launches[{key},]
+        _launch, _ = launches[{key}]
     except Exception:  # nothing is kept, or an operand is of another kind
         _launch = None
     if _launch is None:
@@ -74,7 +76,9 @@ def run({signature}):
     return general({names}) if _answer is None else _answer
 """
 # What texts of keys refer to.
-SCOPE = {"wanted": wanted, "waiting": waiting, "ndarray": ndarray, "named": named}
+SCOPE = {
+    "wanted": wanted, "waiting": waiting, "ndarray": ndarray, "named": named, "UNFIT": UNFIT,
+}  # fmt: skip
 
 
 class Kept(NamedTuple):
@@ -128,6 +132,20 @@ def straight(
     return run
 
 
+def key_text(parts: Sequence[str], names: Sequence[str]) -> str:
+    """The text of a key of these parts; what a tuple in a tuple costs is spared where the operand
+    that may be a number, of which there is one, is an array.
+    """
+    text = ", ".join(parts)
+    either = [name for name in names if of_array_or_value(name) in parts]
+    if len(either) != 1:
+        return f"({text},)"
+    (name,) = either
+    whole, array = of_array_or_value(name), form_of_array(name)
+    number = text.replace(whole, f"named({name})")
+    return f"({text.replace(whole, array)},) if type({name}) is ndarray else ({number},)"
+
+
 def key_of(
     op: Any, part: Callable[[int, str], str], value: str, *more: str
 ) -> Callable[[Sequence[str]], str]:
@@ -139,17 +157,23 @@ def key_of(
         count = len(op.inputs)
         parts = [part(i, name) for i, name in enumerate(names[:count])]
         parts += [value.format(name) for name in names[count:]]
-        return ", ".join(["wanted.number", *parts, *more])
+        return key_text(["wanted.number", *parts, *more], names[:count])
 
     return key
 
 
 def told_of(op: Any, args: Sequence[Any], result: Any) -> Any:
     """What a node of a row keeps of its operands, if they are of one dtype: the `meta` of a node;
-    None where gradients come in the form of their inputs by themselves.
+    None where gradients come in the form of their inputs by themselves. `UNFIT` where the fast
+    path makes no node, since the result is of another dtype, but for casts between float dtypes.
     """
     count = len(op.inputs)
     operands, values = args[0] if op.variadic else args[:count], args[count:]
+    if op.promoted and not op.variadic and any(op.formulas):
+        ends = result[op.differentiable[0]] if type(result) is tuple else result
+        casts = op.kind == "elementwise" and count == 1 and is_floating(ends.dtype)
+        if not casts and getattr(operands[op.promoted[0]], "dtype", None) != ends.dtype:
+            return UNFIT
     if op.kind == "elementwise" and not values and op.holomorphic:
         dtype, arrays = result.dtype, [operands[i] for i in op.promoted]
         arrays = [x for x in arrays if type(x) is ndarray]
@@ -176,10 +200,9 @@ class Gradients:
         rest = ", *_" if op.held else ","
         self.opening = f"{', '.join(self.saved)}{rest} = saved" if self.saved else "pass"
         params = "".join(f", named(meta[1][{name!r}])" for name in op.params)
-        self.key = ", ".join([
-            "wanted.number", form_of_array("g"), *map(of_array_or_value, self.saved),
-            f"meta and (meta[0], meta[2], meta[3]{params})",
-        ])  # fmt: skip
+        parts = ["wanted.number", form_of_array("g"), *map(of_array_or_value, self.saved),
+                 f"meta and (meta[0], meta[2], meta[3]{params})"]  # fmt: skip
+        self.key = key_text(parts, self.saved)
 
     def arrays(self, g: Array, saved: Sequence[Any]) -> dict[str, Array]:
         """Those among the gradient and what was saved that are arrays, by name."""

@@ -15,6 +15,7 @@ import cupy
 
 from ...several import several
 from ..arrays import Blank, alloc, blank
+from ..pools import Missing, pool_of, process_pools
 from .starting import StructKernel, current_stream, driver_launch, here
 
 __all__ = ["LibraryCall", "Function", "Start", "launches_of"]
@@ -57,6 +58,21 @@ def _pieces(new: Mapping[str, Any], together: Sequence[str]) -> tuple[dict[str, 
     return places, total
 
 
+def _allocating(blocks: Mapping[str, int]) -> list[str]:
+    """The lines that get blocks of memory, by name, of so many bytes.
+
+    A block's size says from which of our pools it comes, so that is asked by itself where CuPy's
+    allocator, the thread's or the process's, is still ours: that asks others twice. It has no
+    block now and then; the allocator then knows what to do.
+    """
+    if not blocks:
+        return []
+    ours = [f"    {name} = ({pool_of(size)} if is_ours else alloc)({size})"
+            for name, size in blocks.items()]  # fmt: skip
+    return ["try:", "    is_ours = allocator() is ours", *ours, "except Missing:",
+            *[f"    {name} = alloc({size})" for name, size in blocks.items()]]  # fmt: skip
+
+
 def launches_of(
     parameters: Sequence[str], operands: Sequence[str], new: Mapping[str, Any],
     starts: Sequence[Start | LibraryCall], answer: str, multiple: int, opening: str = "pass",
@@ -72,9 +88,12 @@ def launches_of(
     another may lie `together`: small ones of them have one piece of memory, which costs as much as
     one array does.
     """
+    pools = process_pools()
     scope: dict[str, Any] = {
         "__name__": __name__, "ndarray": ndarray, "blank": blank, "alloc": alloc, "here": here,
-        "launch": driver_launch, "stream": current_stream, **names,
+        "launch": driver_launch, "stream": current_stream, "Missing": Missing,
+        "allocator": cupy.cuda.get_allocator, "ours": pools.malloc, "small": pools.pools[0].malloc,
+        "large": pools.pools[1].malloc, **names,
     }  # fmt: skip
     lines = [opening, *[f"at_{x} = {x}.data.ptr" for x in operands]]
     if multiple > 1 and operands:
@@ -83,12 +102,13 @@ def launches_of(
     if unless:
         lines += [f"if {unless}:", "    return None"]
     pieces, total = _pieces(new, together)
-    if pieces:
-        lines.append(f"piece = alloc({total})")
+    blocks = {f"block_{name}": form.size for name, form in new.items()
+              if isinstance(form, Blank) and name not in pieces}  # fmt: skip
+    lines += _allocating(blocks | ({"piece": total} if pieces else {}))
     for name, form in new.items():
         if isinstance(form, Blank):
             scope |= {f"{part}_{name}": value for part, value in form._asdict().items()}
-            memory = pieces.get(name, f"alloc(size_{name})")
+            memory = pieces.get(name, f"block_{name}")
             told = f"shape_{name}, kind_{name}, {memory}, strides_{name}, None"
             lines += [f"{name} = blank(ndarray)", f"{name}._init({told})"]
         else:

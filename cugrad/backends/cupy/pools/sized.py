@@ -11,7 +11,7 @@ from ...allocations import SMALL_BLOCK, history
 from .registry import bytes_reserved, default_pool, enter, limit_of, reserved_of
 from .segments import DeviceFull, Missing, SegmentSource, asking
 
-__all__ = ["SizedPools", "in_place_of"]
+__all__ = ["SizedPools", "in_place_of", "pool_of", "process_pools"]
 
 SMALL_SEGMENT, LARGE_SEGMENT = 2 << 20, 20 << 20
 OF_ITS_OWN, GRAIN = 10 << 20, 2 << 20  # blocks from here on have segments of their own, rounded up
@@ -44,6 +44,11 @@ def _allocator(pools: tuple[Any, ...], sources: tuple[SegmentSource, ...]) -> Ca
         return _from_segment(large_pool, of_large, size)
 
     return malloc
+
+
+def pool_of(size: int) -> str:
+    """Which of the two pools has blocks of a size: "small" or "large"."""
+    return "small" if size <= SMALL_BLOCK else "large"
 
 
 def segment_size(size: int) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...moments import waiting
 from ..arrays import form_of
-from ..launches.rows import form_of_array, of_array_or_none, straight
+from ..launches.rows import form_of_array, key_text, of_array_or_none, straight
 from ..launches.starting import NewArrays, NotedCall, noted
 from ..launches.straight import LibraryCall, Start, launches_of
 from .launch import tickets_of_stream
@@ -41,7 +41,7 @@ def kept(
     """
     names = [*arrays, *values]
     parts = [(of_array_or_none if x in absent else form_of_array)(x) for x in arrays]
-    key = ", ".join(["wanted.number", *parts, *values, *more])
+    key = key_text(["wanted.number", *parts, *values, *more], ())
 
     def begin(*args: Any) -> Any:
         operands = {name: x for name, x in zip(arrays, args) if type(x) is ndarray}
