@@ -197,13 +197,15 @@ def test_words_are_declined_where_they_would_not_tell(kind: Any) -> None:
     assert (large * large).isinf().all()
 
 
-def test_a_product_that_would_be_rounded_twice_is_declined() -> None:
+@pytest.mark.parametrize("places", [[5], [10, 11, 20000], slice(None)])
+def test_products_that_would_be_rounded_twice_are_computed_again(places: Any) -> None:
     factors = float.fromhex("0x1.3ep-8"), float.fromhex("-0x1.284p-13")
-    a, b = (np.full(halves.LEAST, x, np.float16) for x in factors)
-    assert halves.in_words(np.multiply, a, b) is None
-    product = torch.from_numpy(a) * torch.from_numpy(b)
+    a, b = np.ones((2, 2 * halves.LEAST), np.float16)
+    a[places], b[places] = factors
     want = (a.astype(np.float32) * b.astype(np.float32)).astype(np.float16)
-    np.testing.assert_array_equal(product.numpy(), want)
+    product = halves.in_words(np.multiply, a.reshape(2, -1), b.reshape(2, -1))
+    assert product is not None
+    np.testing.assert_array_equal(product.reshape(-1), want)
 
 
 ROWS: dict[str, Callable[[Any], Any]] = {
