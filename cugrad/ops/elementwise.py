@@ -106,7 +106,7 @@ def _div_trunc(xp: Any, self: Any, other: Any) -> Any:
     """Tensors of half precision have a quotient that is rounded before it is cut."""
     if hasattr(other, "dtype"):
         return xp.trunc(xp.true_divide(self, other))
-    return narrow(xp.trunc(wide(xp, self) / other), self)
+    return narrow(xp, xp.trunc(wide(xp, self) / other), self)
 
 
 row("div_trunc", "self other", _div_trunc, ELEMENTWISE, promote="float", widens=False, passes=1,
@@ -267,7 +267,7 @@ def _clamp_gradient(m: Any, g: Any, self: Any, min: Any, max: Any) -> Any:
 
 
 def _clamp(xp: Any, self: Any, min: Any = None, max: Any = None) -> Any:
-    return narrow(xp.clip(self, as_of(self, min), as_of(self, max)), self)
+    return narrow(xp, xp.clip(self, as_of(self, min), as_of(self, max)), self)
 
 
 row("clamp", "self", _clamp, ELEMENTWISE, widens=False,
@@ -360,6 +360,9 @@ row("to_device", "self", _to_device, LINEAR, node="ToCopyBackward0",
 def _copy(xp: Any, self: Any, src: Any) -> Any:
     if not hasattr(src, "dtype"):
         return xp.full(self.shape, src, self.dtype)
+    cast = xp.cast if src.shape == self.shape and src.dtype != self.dtype else None
+    if cast is not None:
+        return cast(src, self.dtype)
     return xp.broadcast_to(src, self.shape).astype(self.dtype)
 
 

@@ -24,9 +24,12 @@ def wide(xp: Any, x: Array) -> Array:
     return x.astype(xp.float32) if cast is None else cast(x, xp.float32)
 
 
-def narrow(x: Array, like: Array) -> Array:
+def narrow(xp: Any, x: Array, like: Array) -> Array:
     """`x` in the dtype of `like`."""
-    return x.astype(like.dtype, copy=False)
+    if x.dtype == like.dtype:
+        return x
+    cast = xp.cast
+    return x.astype(like.dtype) if cast is None else cast(x, like.dtype)
 
 
 def of_dtype_of(m: Any, like: Any, x: Any) -> Any:

@@ -85,7 +85,9 @@ def meet(op: Any, operands: list[Any]) -> tuple[list[Any], Any]:
         if type(x) in SCALARS:
             met[i] = fit_scalar(x, target)
         elif x.dtype != numpy_dtype:
-            met[i], changed = x.astype(numpy_dtype), True
+            cast = backend_of(x).xp.cast
+            met[i] = x.astype(numpy_dtype) if cast is None else cast(x, numpy_dtype)
+            changed = True
     return met, numpy_dtype if changed else None
 
 

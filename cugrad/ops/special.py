@@ -60,7 +60,7 @@ def _logit(xp: Any, self: Array, eps: float | None = None) -> Array:
     if eps is not None:
         high = 1 - eps  # which may be the lower one: eps counts first
         x = xp.where(x < eps, eps, xp.where(x > high, high, x)).astype(x.dtype, copy=False)
-    return narrow(xp.log(x / (1 - x)), self)
+    return narrow(xp, xp.log(x / (1 - x)), self)
 
 
 def _logit_gradient(m: Any, g: Any, self: Any, eps: float | None) -> Any:
@@ -92,7 +92,7 @@ row("special_xlog1py", "self other", _xlog1py, ELEMENTWISE, promote=FLOAT,
 def _entr(xp: Any, self: Array) -> Array:
     x = wide(xp, self)
     entropy = xp.where(x == 0, 0, -x * xp.log(x))
-    return narrow(xp.where(x < 0, -inf, entropy), self)
+    return narrow(xp, xp.where(x < 0, -inf, entropy), self)
 
 
 row("special_entr", "self", _entr, ELEMENTWISE, promote=FLOAT,
@@ -104,7 +104,7 @@ row("special_entr", "self", _entr, ELEMENTWISE, promote=FLOAT,
 def _sinc(xp: Any, self: Array) -> Array:
     x = wide(xp, self) * pi
     zero = x == 0
-    return narrow(xp.where(zero, 1, xp.sin(x) / xp.where(zero, 1, x)), self)
+    return narrow(xp, xp.where(zero, 1, xp.sin(x) / xp.where(zero, 1, x)), self)
 
 
 def _sinc_gradient(m: Any, g: Any, self: Any) -> Any:
@@ -116,10 +116,10 @@ def _sinc_gradient(m: Any, g: Any, self: Any) -> Any:
 
 row("sinc", "self", _sinc, ELEMENTWISE, promote=FLOAT, self=_sinc_gradient,
     doc="sin(πx) / (πx), 1 at 0")  # fmt: skip
-row("deg2rad", "self", lambda xp, self: narrow(self * (pi / 180), self), ELEMENTWISE,
+row("deg2rad", "self", lambda xp, self: narrow(xp, self * (pi / 180), self), ELEMENTWISE,
     promote=FLOAT, self=lambda g: g * (pi / 180), refuses="c",
     doc="degrees in radians")  # fmt: skip
-row("rad2deg", "self", lambda xp, self: narrow(self * (180 / pi), self), ELEMENTWISE,
+row("rad2deg", "self", lambda xp, self: narrow(xp, self * (180 / pi), self), ELEMENTWISE,
     promote=FLOAT, self=lambda g: g * (180 / pi), refuses="c",
     doc="radians in degrees")  # fmt: skip
 row("hypot", "self other", "hypot", ELEMENTWISE,
@@ -135,8 +135,8 @@ def _lerp(xp: Any, self: Array, end: Array, weight: Any) -> Array:
     way = end - self
     near = self + way * weight
     if not hasattr(weight, "dtype"):
-        return narrow(near if abs(weight) < 0.5 else end - way * (1 - weight), self)
-    return narrow(xp.where(xp.abs(weight) < 0.5, near, end - way * (1 - weight)), self)
+        return narrow(xp, near if abs(weight) < 0.5 else end - way * (1 - weight), self)
+    return narrow(xp, xp.where(xp.abs(weight) < 0.5, near, end - way * (1 - weight)), self)
 
 
 row("lerp", "self end weight", _lerp, ELEMENTWISE, promote=WEIGHED,
@@ -149,7 +149,7 @@ row("lerp", "self end weight", _lerp, ELEMENTWISE, promote=WEIGHED,
 def _addcmul(xp: Any, self: Array, tensor1: Array, tensor2: Array, value: Any = 1) -> Array:
     value = as_of(self, value)
     product = tensor1 * tensor2
-    return narrow(self + (product if value == 1 else product * value), self)
+    return narrow(xp, self + (product if value == 1 else product * value), self)
 
 
 row("addcmul", "self tensor1 tensor2", _addcmul, ELEMENTWISE, refuses="b",
@@ -180,7 +180,7 @@ def _demand_fractions(self: Any, tensor1: Any, tensor2: Any) -> None:
 
 
 row("addcdiv", "self tensor1 tensor2",
-    lambda xp, self, tensor1, tensor2, value=1: narrow(self + tensor1 / tensor2 * value, self),
+    lambda xp, self, tensor1, tensor2, value=1: narrow(xp, self + tensor1 / tensor2 * value, self),
     ELEMENTWISE, promote=FLOAT, demands=_demand_fractions,
     self=lambda g: g, tensor1=lambda g, tensor2, value: g / tensor2 * value,
     tensor2=lambda g, tensor1, tensor2, value: -g * (tensor1 / tensor2) / tensor2 * value,
@@ -229,7 +229,7 @@ def _nan_to_num(
     top = _largest(self.dtype)
     high, low = top if posinf is None else posinf, -top if neginf is None else neginf
     number = xp.where(self != self, 0.0 if nan is None else nan, self)
-    return narrow(xp.where(number == inf, high, xp.where(number == -inf, low, number)), self)
+    return narrow(xp, xp.where(number == inf, high, xp.where(number == -inf, low, number)), self)
 
 
 row("nan_to_num", "self", _nan_to_num, ELEMENTWISE, widens=False,

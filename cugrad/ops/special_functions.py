@@ -21,12 +21,12 @@ Array = Any
 
 def _of(name: str) -> Callable[..., Array]:
     """A function of one variable of `xp.special`, computed in float32 for half precision."""
-    return lambda xp, self: narrow(getattr(xp.special, name)(wide(xp, self)), self)
+    return lambda xp, self: narrow(xp, getattr(xp.special, name)(wide(xp, self)), self)
 
 
 def _first_of(name: str) -> Callable[..., Array]:
     """As `_of`, of a function with several results; SciPy has the only one, airy."""
-    return lambda xp, self: narrow(getattr(xp.special, name)(wide(xp, self))[0], self)
+    return lambda xp, self: narrow(xp, getattr(xp.special, name)(wide(xp, self))[0], self)
 
 
 def _of_two(name: str) -> Callable[..., Array]:
@@ -34,7 +34,7 @@ def _of_two(name: str) -> Callable[..., Array]:
 
     def call(xp: Any, self: Any, other: Any) -> Array:
         x, y = _pair(xp, self, other)
-        return narrow(getattr(xp.special, name)(wide(xp, x), wide(xp, y)), x)
+        return narrow(xp, getattr(xp.special, name)(wide(xp, x), wide(xp, y)), x)
 
     return call
 
@@ -46,15 +46,15 @@ def _lgamma(xp: Any, self: Array) -> Array:
     x = wide(xp, self)
     value = xp.where(x == -inf, inf, xp.special.gammaln(x))
     size = xp.abs(x)  # SciPy's is inf at denormal numbers
-    return narrow(xp.where((size < TINY) & (size > 0), -xp.log(size), value), self)
+    return narrow(xp, xp.where((size < TINY) & (size > 0), -xp.log(size), value), self)
 
 
 def _polygamma(xp: Any, self: Array, n: int) -> Array:
     x = wide(xp, self)
     if n == 0:
-        return narrow(xp.special.digamma(x), self)
+        return narrow(xp, xp.special.digamma(x), self)
     order = xp.full((), n + 1, x.dtype)
-    return narrow(xp.special.zeta(order, x) * float((-1) ** (n + 1) * factorial(n)), self)
+    return narrow(xp, xp.special.zeta(order, x) * float((-1) ** (n + 1) * factorial(n)), self)
 
 
 row("lgamma", "self", _lgamma, ELEMENTWISE, promote=FLOAT,
@@ -121,7 +121,7 @@ def _gamma_cdf_slope(xp: Any, self: Array, other: Array, order: int = 1) -> Arra
         term = [log_x + side * w + constants[0], *constants[1:]]
         weight = xp.exp(side * (a * w) - x * xp.expm1(side * w))
         total = total + weight * _bell(order, term) * (node * (1 + exp(-at)) * STEP)
-    return narrow(-side * total * scale * x, self)
+    return narrow(xp, -side * total * scale * x, self)
 
 
 def _gamma_log_slope(m: Any, self: Any, other: Any, order: int) -> Any:
@@ -148,7 +148,7 @@ row("gamma_quantile", "self other", _of_two("gammaincinv"), ELEMENTWISE, promote
 
 def _erfinv(xp: Any, self: Array) -> Array:
     x = wide(xp, self)
-    return narrow(xp.copysign(xp.special.erfinv(x), x), self)  # SciPy's of -0.0 is 0.0
+    return narrow(xp, xp.copysign(xp.special.erfinv(x), x), self)  # SciPy's of -0.0 is 0.0
 
 
 row("erfinv", "self", _erfinv, ELEMENTWISE, promote=FLOAT,
@@ -198,7 +198,7 @@ def _spherical_j0(xp: Any, self: Array) -> Array:
     x = wide(xp, self)
     at = xp.where((x == 0) | (xp.abs(x) == inf), 1, x)
     ratio = xp.where(x == 0, 1, xp.sin(at) / at)
-    return narrow(xp.where(xp.abs(x) == inf, 0, ratio), self)
+    return narrow(xp, xp.where(xp.abs(x) == inf, 0, ratio), self)
 
 
 row("special_airy_ai", "self", _first_of("airy"), promote=FLOAT, refuses="c")  # CuPy has none
@@ -239,7 +239,7 @@ def _polynomial(name: str, shifted: bool = False) -> Callable[..., Array]:
         for k in range(1, int(highest)):  # waits for a GPU where the degrees are a tensor
             p, q = q, following(x, k, p, q)
             out = xp.where(degree == k + 1, q, out)
-        return narrow(out, self)
+        return narrow(xp, out, self)
 
     return call
 

@@ -178,13 +178,42 @@ def test_sums_and_products_in_words_are_rounded_once(
     assert taken >= 10
 
 
+NUMBERS = (1.5, -0.1, 3, 2.0**-13, 1e-3 / 3, 7.7e-6, 0.0, -0.0, 1000.0, 65519.0, 1e30)
+
+
+@pytest.mark.parametrize("function", [np.add, np.subtract, np.multiply], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("kind", [np.float16, bfloat16.numpy], ids=["float16", "bfloat16"])
+def test_numbers_beside_words_are_read_as_float32(
+    kind: Any, function: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(halves, "WORDS", 9999)
+    every = np.arange(1 << 16, dtype=np.uint16).view(kind)
+    single, taken = every.astype(np.float32), 0
+    for most in (np.inf, 400.0, 1.0, 1e-4):
+        x = every[abs(single) < most]
+        x = np.concatenate([x, x])
+        for number in NUMBERS:
+            for args in ((x, number), (number, x)):
+                wide = [v if v is number else v.astype(np.float32) for v in args]
+                with np.errstate(all="ignore"):
+                    want = function(*wide).astype(kind)
+                    result = halves.in_words(function, *args)
+                if result is not None:
+                    taken += 1
+                    assert result.dtype == want.dtype
+                    np.testing.assert_array_equal(*[v.view(np.int16) for v in (result, want)])
+    assert taken >= 20
+    for declined in (1e39, float("nan"), True, np.float32(1)):
+        assert halves.in_words(function, x, declined) is None
+
+
 @pytest.mark.parametrize("kind", [np.float16, bfloat16.numpy], ids=["float16", "bfloat16"])
 def test_words_are_declined_where_they_would_not_tell(kind: Any) -> None:
     x = np.ones(halves.LEAST, kind)
     assert halves.in_words(np.add, x, x) is not None
     single = x.astype(np.float32)
-    for a, b in ((x, x[1:]), (x[1:], x[1:]), (x, 2.0), (x, x[:1]), (x[:8], x[:8]), (x, single),
-                 (x.reshape(2, -1), x.reshape(-1, 2).T)):  # fmt: skip
+    for a, b in ((x, x[1:]), (x[1:], x[1:]), (x, np.ones(())), (x, x[:1]), (x[:8], x[:8]),
+                 (x, single), (x.reshape(2, -1), x.reshape(-1, 2).T)):  # fmt: skip
         assert halves.in_words(np.add, a, b) is None
     no_number = x.copy()
     no_number[7] = np.nan

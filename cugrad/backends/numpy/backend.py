@@ -168,7 +168,7 @@ class NumpyNamespace(Features):
     @staticmethod
     def cumsum(a: Array, axis: int | None = None, dtype: Any = None) -> Array:
         if is_half(a.dtype):
-            return np.cumsum(cast(a, SINGLE), axis, dtype).astype(dtype or a.dtype)
+            return cast(np.cumsum(cast(a, SINGLE), axis, dtype), dtype or a.dtype)
         return np.cumsum(a, axis, dtype)
 
     @staticmethod
@@ -179,7 +179,7 @@ class NumpyNamespace(Features):
     @staticmethod
     def cumprod(a: Array, axis: int | None = None, dtype: Any = None) -> Array:
         if is_half(a.dtype):
-            return np.cumprod(cast(a, SINGLE), axis, dtype).astype(dtype or a.dtype)
+            return cast(np.cumprod(cast(a, SINGLE), axis, dtype), dtype or a.dtype)
         return np.cumprod(a, axis, dtype)
 
 

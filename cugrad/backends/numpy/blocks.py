@@ -131,8 +131,9 @@ def _turned(x: Any, shape: tuple[int, ...], order: Any) -> Any:
         return _wide(x)
     if not x.ndim:
         return _wide(x)
-    whole = x if x.shape == shape else np.broadcast_to(x, shape)
-    return whole.transpose(order)
+    if x.shape != shape:  # widened before it is repeated: once, and not in the order of a copy
+        x = np.broadcast_to(_wide(x), shape)
+    return x.transpose(order)
 
 
 def _computed(

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-__all__ = ["SINGLE", "cast", "greatest", "is_half", "narrowed_into", "positive_part", "widened"]
+__all__ = [
+    "SINGLE",
+    "cast",
+    "greatest",
+    "has_nan",
+    "is_half",
+    "narrowed_into",
+    "positive_part",
+    "widened",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -16,7 +24,11 @@ FEW = 1 << 10  # elements that NumPy converts as quickly
 # Arrays of no dims: NumPy takes less time to begin with one than with a number.
 UP = np.array(2.0**112, SINGLE)  # from the one bias of an exponent, 15, to the other, 127
 TOO_LARGE = int(np.float32(65520).view(np.int32))  # inf when it is rounded
-LEAST_NORMAL = int(np.float32(2.0**-14).view(np.int32))
+LEAST_NORMAL, INFINITY = np.array(2.0**-14, SINGLE), np.array(np.inf, SINGLE)
+EXPONENT, THIRTEEN_ABOVE = np.array(0x7F800000, np.int32), np.array(13 << 23, np.int32)
+ONE = np.array(0x3C00, np.int16)  # the bits of 1
+SIXTEEN, SIGN = np.array(16, np.int32), np.array(-0x8000, np.int32)
+BIASES = np.array((15 - 127 - 13 - 1) * (1 << 10) % (1 << 16), np.int16)  # of what is above
 MANY = 1 << 17  # elements that are rounded at a time
 AT_ONCE = 1 << 20  # that are widened at a time, in place: fewer would cost more calls
 NEGATIVE_INFINITY = {"float16": 0xFC00, "bfloat16": 0xFF80}  # and of either
@@ -70,10 +82,36 @@ def greatest(x: Array) -> float:
     return float(np.uint16(max(above, below & 0x7FFF)).view(HALF))
 
 
+def has_nan(x: Array) -> bool:
+    """Whether there is a nan among numbers of half precision.
+
+    >>> has_nan(np.array([1, -np.inf], np.float16)), has_nan(np.array([-np.nan], np.float16))
+    (False, True)
+    """
+    if not x.size:
+        return False
+    below = NEGATIVE_INFINITY[x.dtype.name]
+    signed, unsigned = (np.maximum.reduce(x.view(t), None) for t in (np.int16, np.uint16))
+    return bool(unsigned > below or signed > below - 0x8000)
+
+
 def cast(x: Array, dtype: np.dtype[Any]) -> Array:
-    """`x.astype(dtype)`: from and to float16 some at a time, as above and below."""
-    kinds = x.dtype, np.dtype(dtype)
-    if kinds not in ((HALF, SINGLE), (SINGLE, HALF)) or not x.flags.c_contiguous:
+    """`x.astype(dtype)`: from and to float16 some at a time, as above and below; other numbers
+    become float32 before they become float16, and float16 does before it becomes whole.
+
+    >>> cast(np.array([True, False]), HALF).tolist(), cast(np.array([5, -3]), HALF).tolist()
+    ([1.0, 0.0], [5.0, -3.0])
+    """
+    dtype = np.dtype(dtype)
+    if type(x) is not np.ndarray or HALF not in (x.dtype, dtype) or not x.flags.c_contiguous:
+        return x.astype(dtype)
+    if x.dtype.kind == "b":
+        return (x.astype(np.int16) * ONE).view(HALF)
+    if x.dtype.kind in "iu":
+        x = x.astype(SINGLE)
+    if dtype.kind == "i" and x.size >= FEW:
+        return cast(x, SINGLE).astype(dtype)
+    if SINGLE not in (x.dtype, dtype):
         return x.astype(dtype)
     result = np.empty(x.shape, dtype)
     source, target = x.reshape(-1), result.reshape(-1)
@@ -107,32 +145,27 @@ def narrowed_into(out: Array, x: Array) -> None:
     """Writes float32 to an array of half precision, rounded to the nearest, of two the even one.
 
     A number and a power of two, 13 bits above it, have a sum in which the number's last bits are
-    rounded away, those of subnormal numbers too. What is left of them counts from that power on.
+    rounded away, those of subnormal numbers too. What is left of them, 11 bits, are the sum's last;
+    its exponent counts from elsewhere, in places that are the 5 above them when they are shifted.
     """
     if out.dtype is not HALF or x.dtype is not SINGLE or x.size < FEW or x.shape != out.shape:
         out[...] = x
         return
-    bits = x.view(np.int32)
-    size = bits & 0x7FFFFFFF
-    if size.max() >= TOO_LARGE:  # or inf, or nan
+    sum_, power = np.empty(x.shape, SINGLE), np.empty(x.shape, SINGLE)
+    np.abs(x, sum_)
+    bits, scratch, total = x.view(np.int32), power.view(np.int32), sum_.view(np.int32)
+    if np.maximum.reduce(total, None) >= TOO_LARGE:  # or inf, or nan
         out[...] = x
         return
-    power = size & 0x7F800000
-    few = x.ndim == 1 and x.size <= MANY  # with one number NumPy takes four times as long
-    np.maximum(power, _least_powers()[: x.size] if few else LEAST_NORMAL, out=power)
-    power += 13 << 23
-    total = size.view(SINGLE)
-    total += power.view(SINGLE)
-    size -= power
-    power >>= 13
-    size += power
-    size -= 126 << 10
-    np.right_shift(bits, 16, out=power)
-    power &= -0x8000
-    size |= power
-    out.view(np.int16)[...] = size
-
-
-@cache
-def _least_powers() -> Array:
-    return np.full(MANY, LEAST_NORMAL, np.int32)
+    np.bitwise_and(total, EXPONENT, scratch)
+    np.clip(power, LEAST_NORMAL, INFINITY, power)  # a quarter of the time of NumPy's maximum
+    np.add(scratch, THIRTEEN_ABOVE, scratch)
+    np.add(sum_, power, sum_)
+    np.right_shift(total, PLACES, scratch)
+    np.add(total, scratch, total)
+    np.right_shift(bits, SIXTEEN, scratch)
+    np.bitwise_and(scratch, SIGN, scratch)
+    np.add(total, scratch, total)
+    halves = out.view(np.int16)
+    np.copyto(halves, total, casting="unsafe")
+    np.add(halves, BIASES, halves)

@@ -19,7 +19,8 @@ def forward_of(op: Any, xp: Any) -> Callable[..., Any]:
         return registry.forward_of(op, function)
     by_blocks = forward_by_blocks(op, function)
     forward = registry.forward_of(op, by_blocks)
-    forward.wide = registry.forward_of(op, by_blocks.wide)  # type: ignore[attr-defined]
+    if op.name not in registry.OF_HALVES:
+        forward.wide = registry.forward_of(op, by_blocks.wide)  # type: ignore[attr-defined]
     return forward
 
 

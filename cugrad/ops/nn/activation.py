@@ -26,7 +26,7 @@ def _gelu(xp: Any, self: Array, approximate: str = "none") -> Array:
     else:
         below = xp.normal_cdf(x)
     below *= x
-    return narrow(below, self)
+    return narrow(xp, below, self)
 
 
 def _gelu_gradient(m: Any, g: Any, self: Any, approximate: str) -> Any:
@@ -54,7 +54,7 @@ def _normal_density(xp: Any, self: Array) -> Array:
     x = wide(xp, self)
     density = xp.quick_exp(x * x, -0.5)
     density *= 1 / sqrt(2 * pi)
-    return narrow(density, self)
+    return narrow(xp, density, self)
 
 
 row("normal_cdf", "self", "normal_cdf", ELEMENTWISE, promote=FLOAT, public=False, refuses="c",
@@ -69,7 +69,7 @@ def _silu(xp: Any, self: Array) -> Array:
     x = wide(xp, self)
     below = xp.quick_exp(x, -1)
     below += 1
-    return narrow(x / below, self)
+    return narrow(xp, x / below, self)
 
 
 def _silu_gradient(m: Any, g: Any, self: Any) -> Any:
@@ -81,7 +81,7 @@ row("silu", "self", _silu, ELEMENTWISE, promote=FLOAT, self=_silu_gradient, publ
 
 
 def _gate(xp: Any, self: Array, other: Array) -> Array:
-    return narrow(wide(xp, self) / (xp.quick_exp(wide(xp, other), -1) + 1), self)
+    return narrow(xp, wide(xp, self) / (xp.quick_exp(wide(xp, other), -1) + 1), self)
 
 
 def _gate_gradient(m: Any, g: Any, self: Any, other: Any) -> Any:
@@ -97,7 +97,7 @@ row("gate", "self other", _gate, ELEMENTWISE, promote=FLOAT, node="GluBackward0"
 def _softplus(xp: Any, self: Array, beta: float = 1.0, threshold: float = 20.0) -> Array:
     x = wide(xp, self)
     scaled = x * beta
-    return narrow(xp.where(scaled > threshold, x, xp.log1p(xp.exp(scaled)) / beta), self)
+    return narrow(xp, xp.where(scaled > threshold, x, xp.log1p(xp.exp(scaled)) / beta), self)
 
 
 row("softplus", "self", _softplus, ELEMENTWISE, promote=FLOAT,
@@ -108,7 +108,7 @@ row("softplus", "self", _softplus, ELEMENTWISE, promote=FLOAT,
 
 def _mish(xp: Any, self: Array) -> Array:
     x = wide(xp, self)
-    return narrow(x * xp.tanh(xp.logaddexp(x, 0)), self)
+    return narrow(xp, x * xp.tanh(xp.logaddexp(x, 0)), self)
 
 
 def _mish_gradient(m: Any, g: Any, self: Any) -> Any:
@@ -123,7 +123,7 @@ row("mish", "self", _mish, ELEMENTWISE, promote=FLOAT, self=_mish_gradient, publ
 def _huber(xp: Any, self: Array, delta: float = 1.0) -> Array:
     x = wide(xp, self)
     size = xp.abs(x)
-    return narrow(xp.where(size <= delta, x * x * 0.5, (size - 0.5 * delta) * delta), self)
+    return narrow(xp, xp.where(size <= delta, x * x * 0.5, (size - 0.5 * delta) * delta), self)
 
 
 row("huber", "self", _huber, ELEMENTWISE, promote=FLOAT,
@@ -135,7 +135,7 @@ row("huber", "self", _huber, ELEMENTWISE, promote=FLOAT,
 
 def _log_sigmoid(xp: Any, self: Array) -> Array:
     x = wide(xp, self)
-    return narrow(xp.minimum(x, 0) - xp.log1p(xp.exp(-xp.abs(x))), self)
+    return narrow(xp, xp.minimum(x, 0) - xp.log1p(xp.exp(-xp.abs(x))), self)
 
 
 row("log_sigmoid", "self", _log_sigmoid, ELEMENTWISE, dense=True, promote=FLOAT,
@@ -149,7 +149,7 @@ def _elu(
 ) -> Array:
     x = wide(xp, self)
     bent = xp.expm1(x * input_scale) * (alpha * scale)
-    return narrow(xp.where(x > 0, x * scale, bent), self)
+    return narrow(xp, xp.where(x > 0, x * scale, bent), self)
 
 
 def _below_zero(m: Any, x: Any) -> Any:
@@ -171,7 +171,7 @@ row("elu", "self", _elu, ELEMENTWISE, promote=FLOAT,
 
 def _celu(xp: Any, self: Array, alpha: float = 1.0) -> Array:
     x = wide(xp, self)
-    return narrow(xp.where(x > 0, x, xp.expm1(x / alpha) * alpha), self)
+    return narrow(xp, xp.where(x > 0, x, xp.expm1(x / alpha) * alpha), self)
 
 
 row("celu", "self", _celu, ELEMENTWISE, promote=FLOAT,
@@ -183,7 +183,7 @@ row("celu", "self", _celu, ELEMENTWISE, promote=FLOAT,
 # The result tells the piece as well as the input does, and is what the next layer keeps anyway.
 
 row("leaky_relu", "self",
-    lambda xp, self, negative_slope=0.01: narrow(
+    lambda xp, self, negative_slope=0.01: narrow(xp,
         xp.where(self > 0, self, self * negative_slope), self),
     ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, result, negative_slope: m.where(result > 0, g, g * negative_slope),
@@ -204,7 +204,7 @@ def _rounded(value: float, x: Any) -> float:
 
 
 row("hardtanh", "self",
-    lambda xp, self, min_val=-1.0, max_val=1.0: narrow(xp.clip(self, min_val, max_val), self),
+    lambda xp, self, min_val=-1.0, max_val=1.0: narrow(xp, xp.clip(self, min_val, max_val), self),
     ELEMENTWISE, widens=False,
     self=lambda m, g, result, min_val, max_val: m.where(
         (result <= _rounded(min_val, result)) | (result >= _rounded(max_val, result)), 0, g),
@@ -212,7 +212,7 @@ row("hardtanh", "self",
     refuses="bc", fits="min_val max_val",
 )  # fmt: skip
 row("hardsigmoid", "self",
-    lambda xp, self: narrow(xp.clip(wide(xp, self) + 3, 0, 6) / 6, self),
+    lambda xp, self: narrow(xp, xp.clip(wide(xp, self) + 3, 0, 6) / 6, self),
     ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, result: m.where((result > 0) & (result < 1), g / 6, 0),
     public=False, refuses="c")  # fmt: skip
@@ -220,7 +220,7 @@ row("hardsigmoid", "self",
 
 def _hardswish(xp: Any, self: Array) -> Array:
     x = wide(xp, self)
-    return narrow(x * xp.clip(x + 3, 0, 6) / 6, self)
+    return narrow(xp, x * xp.clip(x + 3, 0, 6) / 6, self)
 
 
 row("hardswish", "self", _hardswish, ELEMENTWISE, promote=FLOAT,
@@ -233,14 +233,14 @@ row("hardshrink", "self",
     self=lambda m, g, result: m.where(m.eq(result, 0), 0, g), refuses="biuc",
     doc="0 where |input| <= lambd")  # fmt: skip
 row("softshrink", "self",
-    lambda xp, self, lambd=0.5: narrow(self - xp.clip(self, -lambd, lambd), self),
+    lambda xp, self, lambd=0.5: narrow(xp, self - xp.clip(self, -lambd, lambd), self),
     ELEMENTWISE, widens=False,
     self=lambda m, g, result: m.where(m.eq(result, 0), 0, g), public=False,
     refuses="biuc")  # fmt: skip
 
 
 def _threshold(xp: Any, self: Array, threshold: Any, value: Any) -> Array:
-    return narrow(xp.where(self <= as_of(self, threshold), as_of(self, value), self), self)
+    return narrow(xp, xp.where(self <= as_of(self, threshold), as_of(self, value), self), self)
 
 
 row("threshold", "self", _threshold, ELEMENTWISE, widens=False,
@@ -253,7 +253,7 @@ row("threshold", "self", _threshold, ELEMENTWISE, widens=False,
 def _binary_cross_entropy(xp: Any, input: Array, target: Array) -> Array:
     x, t = wide(xp, input), wide(xp, target)
     yes, no = xp.maximum(xp.log(x), -100), xp.maximum(xp.log1p(-x), -100)
-    return narrow(-(t * yes + (1 - t) * no), input)
+    return narrow(xp, -(t * yes + (1 - t) * no), input)
 
 
 # The logarithms are at least -100, as in PyTorch: 0 and 1 have finite losses, and gradients.

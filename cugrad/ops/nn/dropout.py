@@ -17,7 +17,7 @@ def _native_dropout(
     kept = xp.reshape(xp.unpackbits(bits)[: prod(mask_shape)], mask_shape)
     scale = kept.astype(self.dtype)
     scale *= 1 / (1 - p) if p < 1 else 0.0
-    return narrow(self * scale, self)
+    return narrow(xp, self * scale, self)
 
 
 row(

@@ -25,7 +25,7 @@ def _embedding_backward(
     xp.index_add(result, xp.reshape(indices, -1), values)
     if padding_idx >= 0:
         result[padding_idx] = 0
-    return narrow(result, grad_output)
+    return narrow(xp, result, grad_output)
 
 
 row(

@@ -104,7 +104,7 @@ def _batch_norm(
     mean, invstd = _moments(xp, x, _channel_dims(x), eps)
     result = x - mean
     result *= invstd
-    result = narrow(_affine(xp, result, weight, bias, shape), input)
+    result = narrow(xp, _affine(xp, result, weight, bias, shape), input)
     return result, xp.reshape(mean, -1), xp.reshape(invstd, -1)
 
 
@@ -124,7 +124,7 @@ def _batch_norm_backward(
     mean, invstd = _channel_moments(xp, x, mean, invstd, eps)
     result = _project(xp, g, x, mean, invstd, _channel_dims(x))
     result *= invstd
-    return narrow(_affine(xp, result, weight, None, (-1,) + (1,) * (x.ndim - 2)), grad_output)
+    return narrow(xp, _affine(xp, result, weight, None, (-1,) + (1,) * (x.ndim - 2)), grad_output)
 
 
 def _batch_norm_backward_weight(
@@ -135,7 +135,7 @@ def _batch_norm_backward_weight(
     mean, invstd = _channel_moments(xp, x, mean, invstd, eps)
     dims = _channel_dims(x)
     total = _mean(xp, g * (x - mean), dims) * invstd * prod([x.shape[dim] for dim in dims])
-    return narrow(xp.reshape(total, -1), grad_output)
+    return narrow(xp, xp.reshape(total, -1), grad_output)
 
 
 def _batch_norm_jvp(
@@ -233,7 +233,7 @@ def _batch_norm_inference(
     if weight is not None:
         scale = scale * weight.astype(x.dtype, copy=False)
     result *= _per_channel(xp, scale, x)
-    return narrow(_affine(xp, result, None, bias, (-1,) + (1,) * (x.ndim - 2)), input)
+    return narrow(xp, _affine(xp, result, None, bias, (-1,) + (1,) * (x.ndim - 2)), input)
 
 
 def _inference_slope(m: Any, input: Any, weight: Any, running_var: Any, eps: float) -> Any:
@@ -280,7 +280,7 @@ def _layer_norm(
     def of_rows(input: Array) -> tuple[Array, Array, Array]:
         result, mean, rstd = _standardised(xp, wide(xp, input), dims, eps)
         result *= rstd
-        return narrow(_affine(xp, result, weight, bias, normalized_shape), input), mean, rstd
+        return narrow(xp, _affine(xp, result, weight, bias, normalized_shape), input), mean, rstd
 
     results: tuple[Array, Array, Array] = by_rows(xp, of_rows, len(dims), input)
     return results
@@ -300,7 +300,7 @@ def _layer_norm_backward(
             g = g * weight.astype(g.dtype, copy=False)
         result = _project(xp, g, x, mean, rstd, dims)
         result *= rstd
-        return narrow(result, grad_output)
+        return narrow(xp, result, grad_output)
 
     return by_rows(xp, of_rows, len(dims), grad_output, input, mean, rstd)
 
@@ -400,7 +400,7 @@ def _group_norm(
             result *= xp.reshape(rstd * each, (len(x), channels, 1))
         result = xp.reshape(result, input.shape)
         result = _affine(xp, result, None, bias, (-1,) + (1,) * (input.ndim - 2))
-        return narrow(result, input), mean[..., 0], rstd[..., 0]
+        return narrow(xp, result, input), mean[..., 0], rstd[..., 0]
 
     run = prod(input.shape[1:]) // num_groups
     results: tuple[Array, Array, Array] = by_rows(xp, of_images, input.ndim - 1, input, run=run)
@@ -458,7 +458,7 @@ def _rms_norm(
 ) -> tuple[Array, Array]:  # fmt: skip
     x = wide(xp, input)
     rstd = 1 / xp.sqrt(_mean_product(xp, x, x, _last_dims(x, normalized_shape)) + eps)
-    return narrow(_affine(xp, x * rstd, weight, None, normalized_shape), input), rstd
+    return narrow(xp, _affine(xp, x * rstd, weight, None, normalized_shape), input), rstd
 
 
 def _rms_norm_backward(
@@ -475,7 +475,7 @@ def _rms_norm_backward(
     slope *= -rstd * rstd * rstd
     result = x * slope
     result += g * rstd
-    return narrow(result, grad_output)
+    return narrow(xp, result, grad_output)
 
 
 def _rms_norm_bend(

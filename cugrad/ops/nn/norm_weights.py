@@ -29,7 +29,7 @@ def _layer_norm_backward_weight(
         return xp.matmul(xp.reshape(rstd, (1, count)), xp.reshape(products, (count, size)))
 
     total = summed_by_rows(xp, of_rows, len(dims), grad_output, input, mean, rstd)
-    return narrow(xp.reshape(total, normalized_shape), grad_output)
+    return narrow(xp, xp.reshape(total, normalized_shape), grad_output)
 
 
 row(
@@ -72,7 +72,7 @@ def _group_norm_backward_weight(
 
     arrays, run = (grad_output, input, mean, rstd), prod(input.shape[1:]) // num_groups
     total = summed_by_rows(xp, of_images, input.ndim - 1, *arrays, run=run)
-    return narrow(xp.reshape(total, (channels,)), grad_output)
+    return narrow(xp, xp.reshape(total, (channels,)), grad_output)
 
 
 row(

@@ -49,7 +49,7 @@ def _softmax(xp: Any, self: Array, dim: int) -> Array:
         x = _shifted(xp, self, dims)
         x = xp.quick_exp(x, out=x if x.ndim else None)  # the number of no dims is no array
         x /= xp.sum(x, axis=dims, keepdims=True)
-        return narrow(x, self)
+        return narrow(xp, x, self)
 
     return _by_rows(xp, of_rows, dim, self)
 
@@ -58,7 +58,7 @@ def _log_softmax(xp: Any, self: Array, dim: int) -> Array:
     def of_rows(dims: Dims, self: Array) -> Array:
         x = _shifted(xp, self, dims)
         x -= xp.log(xp.sum(xp.quick_exp(x), axis=dims, keepdims=True))
-        return narrow(x, self)
+        return narrow(xp, x, self)
 
     return _by_rows(xp, of_rows, dim, self)
 
@@ -69,7 +69,7 @@ def _softmax_backward(xp: Any, grad_output: Array, output: Array, dim: int) -> A
         total = product_sums(xp, g, y, dims)
         g = g - (xp.sum(g * y, axis=dims, keepdims=True) if total is None else total)
         g *= y
-        return narrow(g, grad_output)
+        return narrow(xp, g, grad_output)
 
     return _by_rows(xp, of_rows, dim, grad_output, output)
 
@@ -80,7 +80,7 @@ def _log_softmax_backward(xp: Any, grad_output: Array, output: Array, dim: int) 
         slope = xp.quick_exp(wide(xp, output))
         slope *= -xp.sum(g, axis=dims, keepdims=True)
         slope += g
-        return narrow(slope, grad_output)
+        return narrow(xp, slope, grad_output)
 
     return _by_rows(xp, of_rows, dim, grad_output, output)
 
@@ -172,7 +172,7 @@ def _nll_loss(
     chosen = _planes(xp, self)[picks].astype(dtype, copy=False)
     loss = xp.where(kept, -chosen * scale, 0)  # an ignored -inf is no nan
     if reduction == "none":
-        return narrow(xp.reshape(loss, target.shape), self), xp.zeros((), self.dtype)
+        return narrow(xp, xp.reshape(loss, target.shape), self), xp.zeros((), self.dtype)
     loss, total = xp.sum(loss), xp.sum(scale)
     if reduction == "mean":
         loss = loss / total
@@ -265,7 +265,7 @@ def _cross_entropy(
         ignored = xp.reshape(target == ignore_index, scale.shape)
         loss = (1 - label_smoothing) * loss + xp.where(ignored, 0, smooth)
     if reduction == "none":
-        loss = narrow(xp.reshape(loss, target.shape), self)
+        loss = narrow(xp, xp.reshape(loss, target.shape), self)
         return loss, xp.zeros((), self.dtype), top, log_sum
     loss, total = xp.sum(loss), xp.sum(scale)
     if reduction == "mean":
@@ -313,7 +313,7 @@ def _cross_entropy_backward(
     if label_smoothing:
         result -= spread * smooth[:, None]
     result[picks] = result[picks] - slope
-    return narrow(xp.reshape(result, self.shape), grad_output)
+    return narrow(xp, xp.reshape(result, self.shape), grad_output)
 
 
 def _per_class(m: Any, weight: Any, x: Any) -> Any:

@@ -23,6 +23,8 @@ Array = np.ndarray[Any, Any]
 
 LEAST = 1 << 14  # elements from which on it pays
 WORDS = 1 << 17  # that are computed at a time
+NUMBERS = (float, int)
+GREATEST = float(np.finfo(np.float32).max)
 BITS, UNSIGNED = np.dtype(np.int32), np.dtype(np.uint32)
 INFINITE = 65520.0  # what is rounded to a number beyond float16
 # Arrays of no dims: NumPy takes less time to begin with one than with a number.
@@ -37,7 +39,8 @@ PLACES = {
 
 
 def in_words(function: Any, a: Any, b: Any) -> Array | None:
-    """The sum, difference or product of arrays of one half precision, by NumPy's `function`.
+    """The sum, difference or product of arrays of one half precision, by NumPy's `function`; or of
+    an array and a number, which is read as float32.
 
     None for operands that do not lie dense and alike, or are not to be read so.
 
@@ -45,10 +48,11 @@ def in_words(function: Any, a: Any, b: Any) -> Array | None:
     >>> bool((in_words(np.multiply, x, x * 3) == x * (x * 3)).all())
     True
     """
-    for x in (a, b):
-        if type(x) is not np.ndarray or not is_half(x.dtype) or not x.flags.c_contiguous:
-            return None
-    if a.dtype != b.dtype or a.shape != b.shape or a.size % 2 or a.size < LEAST:
+    if type(a) in NUMBERS:
+        return _with_number(lambda x, y, out: function(y, x, out), b, a, function is np.multiply)
+    if type(b) in NUMBERS:
+        return _with_number(function, a, b, function is np.multiply)
+    if not _is_read(a) or not _is_read(b) or a.dtype != b.dtype or a.shape != b.shape:
         return None
     small = a.dtype is HALF
     times = function is np.multiply
@@ -73,13 +77,55 @@ def in_words(function: Any, a: Any, b: Any) -> Array | None:
             if small and times:
                 again.append(2 * (start + _rounded_to_half(bits, other)) + odd_ones)
             narrow(bits, other)
-        np.right_shift(even.view(UNSIGNED), SIXTEEN_PLACES, even.view(UNSIGNED))
-        np.bitwise_and(odd, TOP, odd)
-        np.bitwise_or(even, odd, out[part])
+        _together(even, odd, out[part])
     if again:
         at = np.concatenate(again)
         result.reshape(-1)[at] = function(a.reshape(-1)[at], b.reshape(-1)[at])
     return result
+
+
+def _is_read(x: Any) -> bool:
+    if type(x) is not np.ndarray or not is_half(x.dtype) or not x.flags.c_contiguous:
+        return False
+    return bool(x.size % 2 == 0 and x.size >= LEAST)
+
+
+def _with_number(function: Any, x: Any, number: float, times: bool) -> Array | None:
+    """`function(x, number, out)` of half precision, which is a product where it is `times`."""
+    if not _is_read(x) or not abs(number) < GREATEST:
+        return None
+    factor = np.array(number, SINGLE)
+    if small := x.dtype is HALF:
+        most = greatest(x) * abs(number) if times else greatest(x) + abs(number)
+        if not most < INFINITE or not times and 0 < abs(number) < 2.0**-13:
+            return (
+                None  # or nan; or a sum may have more digits than it would have where it is small
+            )
+        factor = factor if times else np.asarray(factor / UP)
+    result = np.empty(x.shape, x.dtype)
+    words, out = x.reshape(-1).view(BITS), result.reshape(-1).view(BITS)
+    rooms, again = np.empty((3, min(WORDS, words.size)), BITS), []
+    widen, narrow = (_widen_small, _narrow_small) if small else (_widen, _narrow)
+    for start in range(0, words.size, WORDS):
+        part = slice(start, start + WORDS)
+        even, odd, scratch = rooms[:, : words[part].size]
+        for odd_ones, bits in enumerate((even, odd)):
+            widen(words[part], odd_ones, bits)
+            function(bits.view(SINGLE), factor, bits.view(SINGLE))
+            if small and times:
+                again.append(2 * (start + _rounded_to_half(bits, scratch)) + odd_ones)
+            narrow(bits, scratch)
+        _together(even, odd, out[part])
+    if again:
+        at = np.concatenate(again)
+        result.reshape(-1)[at] = x.reshape(-1)[at].astype(SINGLE) * factor
+    return result
+
+
+def _together(even: Array, odd: Array, words: Array) -> None:
+    np.right_shift(even.view(UNSIGNED), SIXTEEN_PLACES, even.view(UNSIGNED))
+    np.bitwise_and(odd, TOP, odd)
+    np.bitwise_or(even, odd, words)
 
 
 def _widen(words: Array, odd: int, out: Array) -> None:

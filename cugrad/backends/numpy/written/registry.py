@@ -24,14 +24,18 @@ LEAST = 1 << 16  # elements from which on what is written pays
 FORWARDS: dict[str, Function] = {}  # by row: the result of its inputs and parameters, or None
 BACKWARDS: dict[str, Function] = {}  # by row: the gradients of all inputs, or None
 FEW: set[Function] = set()  # those that take operands of fewer elements, too
-MODULES = ("activations", "losses", "norms", "reductions")
+OF_HALVES: set[str] = set()  # rows that are written for half precision alone
+MODULES = ("activations", "losses", "norms", "ordered", "reductions")
 
 
-def forward(name: str, few: bool = False) -> Callable[[Function], Function]:
+def forward(name: str, few: bool = False, halves: bool = False) -> Callable[[Function], Function]:
     """Says that a function computes a row, of its inputs and parameters by position.
 
-    It gets operands of at least LEAST elements, and if it is for `few`, others.
+    It gets operands of at least LEAST elements, and if it is for `few`, others; if it is for
+    `halves`, those in half precision.
     """
+    if halves:
+        OF_HALVES.add(name)
     return lambda function: _enter(FORWARDS, name, function, few)
 
 
@@ -62,12 +66,28 @@ def forward_of(op: Any, plain: Function) -> Function:
     written = FORWARDS.get(op.name)
     if written is None:
         return plain
+    if op.name in OF_HALVES:
+        return _of_halves(written, plain)
     few = written in FEW
 
     def run(*args: Any, **params: Any) -> Any:
         value = written(*args, **params) if few or args[0].size >= LEAST else None
         return plain(*args, **params) if value is None else value
 
+    return run
+
+
+def _of_halves(written: Function, plain: Function) -> Function:
+    """Its `wide` is the forward for operands of which none is in half precision."""
+
+    def run(*args: Any, **params: Any) -> Any:
+        x = args[0] if hasattr(args[0], "dtype") else args[1]
+        value = None
+        if x.dtype.itemsize == 2 and x.size >= LEAST:
+            value = written(*args, **params)
+        return plain(*args, **params) if value is None else value
+
+    run.wide = getattr(plain, "wide", plain)  # type: ignore[attr-defined]
     return run
 
 
