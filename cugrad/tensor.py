@@ -108,16 +108,16 @@ class Tensor:
     #   base has changed since (grad_fn makes it anew)
     # _counter: None until the first in-place change or view; then a list of one int, the version,
     #   that all views of the storage share; UNCOUNTED for inference tensors
-    __slots__ = (
-        "_array", "_requires_grad", "_node", "_grad", "_counter", "_rare",
-        "__dict__", "__weakref__",
-    )  # fmt: skip
+    # _form: what a backend calls the form of the array, or None; who sets `_array` sets both
+    __slots__ = ("_array", "_requires_grad", "_node", "_grad", "_counter", "_rare", "_form",
+                 "__dict__", "__weakref__")  # fmt: skip
     _array: Any
     _requires_grad: bool
     _node: Any
     _grad: Tensor | None
     _counter: list[int] | None
     _rare: Rare | None
+    _form: Any
 
     if TYPE_CHECKING:  # what methods.py attaches
 
@@ -168,7 +168,7 @@ class Tensor:
 
     def fill_in(self, array: Any, requires_grad: bool = False) -> None:
         """Sets every field; for subclasses and copies, which are not made by `make`."""
-        self._array = array
+        self._form, self._array = None, array
         self._requires_grad = requires_grad
         self._node = self._grad = self._rare = None
         self._counter = fresh.counter
@@ -457,7 +457,7 @@ class Tensor:
                 "data set to a tensor that requires gradients must be floating point or complex "
                 f"dtype, got {value.dtype}"
             )
-        self._array = value._array
+        self._form, self._array = None, value._array
         if (self._counter is UNCOUNTED) is not (value._counter is UNCOUNTED):
             self._counter = UNCOUNTED if value._counter is UNCOUNTED else None
 
@@ -481,7 +481,7 @@ def make(array: Any, requires_grad: bool = False, node: Any = None) -> Tensor:
         array = np.asarray(array)
     t = _new(Tensor)
     t._array, t._requires_grad, t._node = array, requires_grad, node
-    t._grad = t._rare = None
+    t._grad = t._rare = t._form = None
     t._counter = fresh.counter
     return t
 

@@ -138,7 +138,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
             for param in params:
                 piece = flat[begin : begin + param.numel()].reshape(param._array.shape)
                 xp.copyto(piece, param._array)
-                param._array = piece
+                param._form, param._array = None, piece
                 begin += param.numel()
             self._buckets.append((make(flat), rank))
 

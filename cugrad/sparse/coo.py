@@ -40,7 +40,7 @@ class SparseTensor(Described):
     def __new__(cls, indices: Tensor, values: Tensor, size: Any, coalesced: bool = False) -> Any:
         self = object.__new__(cls)
         self._requires_grad = False
-        self._node = self._grad = self._rare = self._counter = None
+        self._node = self._grad = self._rare = self._counter = self._form = None
         self._places, self._elements, self._coalesced = indices, values, coalesced
         self._size = Size(size)
         return self

@@ -12,7 +12,7 @@ import cugrad
 from cugrad.autograd.__main__ import main as show_code
 from cugrad.autograd.mode import pop_hooks, push_hooks
 from cugrad.autograd.recording.fast import compile_function, is_fast
-from cugrad.autograd.recording.fast_text import takes_number
+from cugrad.autograd.recording.texts.nodes import takes_number
 from cugrad.ops.table import TABLE, Op
 from tests.ops.row_cases import HOST, differentiable, over_lines
 from tests.ops.sampling import Sample

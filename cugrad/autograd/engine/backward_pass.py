@@ -364,7 +364,7 @@ def accumulate(leaf: Tensor, g: Any, exclusive: bool) -> None:
     if grad is not None:
         try:
             will_change(grad)
-            grad._array = add_to(grad._array, g)
+            grad._form, grad._array = None, add_to(grad._array, g)
         except NoArray:  # the one that is there is sparse
             leaf._grad = grad + make(g)
             return
@@ -392,7 +392,8 @@ def accumulate_recorded(leaf: Tensor, g: Tensor) -> None:
     like = (leaf if grad is None else grad)._array
     if type(kept._array) is type(like) and kept._array.strides != like.strides:
         if grad is None or is_dense(like):
-            kept._array = _laid_out(kept._array, like)  # no one else has a reference yet
+            array = _laid_out(kept._array, like)
+            kept._form, kept._array = None, array  # no one else has a reference yet
     leaf._grad = kept
 
 

@@ -5,7 +5,7 @@ make the node. The common case is floating-point tensors of one dtype with nothi
 on. Any other case, and any error, falls through to `record.apply`, which computes the same and
 explains what is wrong.
 
-`python -m cugrad.autograd mul` prints the function of a row. `fast_text.py` writes it;
+`python -m cugrad.autograd mul` prints the function of a row. `texts` writes it;
 docs/fast-path.md shows that of `mul`.
 """
 
@@ -22,13 +22,15 @@ from ...ops.table import Op
 from ...runtime.dispatching import Unasked, give_code
 from ...tensor import UNCOUNTED, Tensor
 from ..mode import state, writes_watched
-from .change_text import can_change, text_of_change
-from .fast_text import is_fast, masks_of, names_of, number_mask, signature_of, text_of
 from .node import Output, edge_of, next_seq
 from .op_node import NO_PARAMS, FastPlan, FormedPlan, OpNode, compiles_vjp, plan_of
 from .record import apply
 from .saved import pack, versions_of
 from .templates import compiled
+from .texts.changes import can_change, text_of_change
+from .texts.known import tell_form
+from .texts.nodes import masks_of, number_mask
+from .texts.rows import is_fast, names_of, signature_of, text_of
 from .views import attach, changed, is_part_of_recorded
 
 __all__ = ["compile_change", "compile_function", "is_fast", "text_of"]
@@ -56,8 +58,8 @@ def compile_function(
     def compile_for(backend: Any) -> None:
         kept = _kept_by(op, backend)
         if kept is not None:
-            scope.update(kept.scope, launches=kept.launches, KIND=backend.array_types[0],
-                         **_formed_plans(op))  # fmt: skip
+            scope.update(kept.scope, launches=kept.launches, by_forms=kept.by_forms,
+                         KIND=backend.array_types[0], **_formed_plans(op))  # fmt: skip
         elif "function" in scope:
             return  # it is there already, and this backend is one of `forwards`
         exec(compiled(text_of(op, public, more, asks=asks, alone=alone, kept=kept)), scope)
@@ -115,6 +117,7 @@ def _scope(op: Op, half: bool = False) -> dict[str, Any]:
         "NO_PARAMS": NO_PARAMS, "backend_of": backends.backend_of, "F32": np.dtype("float32"),
         "F64": np.dtype("float64"), "F16": np.dtype("float16"), "BFLOAT16": bfloat16,
         "Unasked": Unasked, "UNCOUNTED": UNCOUNTED, "is_floating": is_floating,
+        "tell_form": tell_form,
     }  # fmt: skip
     if op.many:
         return {**shared, "forwards": _forwards(op, half), "plan_of": plan_of}

@@ -305,7 +305,7 @@ class DTensor(Tensor):
     def data(self, value: Any) -> None:
         if not isinstance(value, DTensor) or not self._is_like(value):
             raise RuntimeError("data of a DTensor: want a DTensor in the same parts")
-        self._array = value._array
+        self._form, self._array = None, value._array
 
     @property
     def _mark_of_storage(self) -> Any:
@@ -366,7 +366,8 @@ def _part(whole: Tensor, mesh: DeviceMesh, placements: tuple[Placement, ...]) ->
         rows = part_of(whole.shape[dim], group.rank(), group.size())
         index = (slice(None),) * dim + (rows,)
         backend = backend_of(whole._array)
-        part._array = backend.xp.ascontiguousarray(whole._array[index]).copy()
+        array = backend.xp.ascontiguousarray(whole._array[index]).copy()
+        part._form, part._array = None, array
     return part
 
 

@@ -311,5 +311,6 @@ def _place(name: str, value: Tensor, out: Tensor, joins: bool) -> None:
         shape, backend = value._array.shape, backend_of(out._array)
         same = in_its_memory(out._array, shape) if out.numel() else None
         with backend.use_device(backend.device_index(out._array)):
-            out._array = backend.xp.empty(shape, out._array.dtype) if same is None else same
+            same = backend.xp.empty(shape, out._array.dtype) if same is None else same
+            out._form, out._array = None, same
     out.copy_(value)

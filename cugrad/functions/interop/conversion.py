@@ -371,7 +371,8 @@ def _new(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     ) -> Tensor:
         tensor = making(*args, dtype=dtype or self.dtype, device=device or self.device, **named)
         if is_blank:
-            tensor._array = there(per_example, tensor._array, self._array)
+            array = there(per_example, tensor._array, self._array)
+            tensor._form, tensor._array = None, array
         return tensor
 
     call.__name__ = name

@@ -105,7 +105,7 @@ def share_memory_(self: Tensor) -> Tensor:
         return self
     family = sharing(self)
     if len(family) == 1:
-        self._array = shared_copy(self._array)
+        self._form, self._array = None, shared_copy(self._array)
         return self
     flat, _ = storage_of(family[0]._array)
     if flat.ndim != 1:
@@ -118,7 +118,8 @@ def share_memory_(self: Tensor) -> Tensor:
     for tensor in family:
         array = tensor._array
         place = address_of(array) - start if array.size else 0
-        tensor._array = block.array(array.shape, array.dtype, array.strides, place)
+        array = block.array(array.shape, array.dtype, array.strides, place)
+        tensor._form, tensor._array = None, array
     return self
 
 

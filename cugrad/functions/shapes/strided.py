@@ -296,14 +296,14 @@ def resize_(self: Tensor, *sizes: Any, size: Any = None, memory_format: Any = No
     if array.shape != shape or not array.flags.c_contiguous:
         same = in_its_memory(array, shape)
         if same is not None:
-            self._array = same
+            self._form, self._array = None, same
         else:
             backend = backend_of(array)
             flat, start = storage_of(array)
             home = known(backend.xp.empty(count, array.dtype))
             old = flat[start:] if flat.ndim == 1 else flat.reshape(-1)
             home[: min(old.size, count)] = old[:count]
-            self._array = home.reshape(shape)
+            self._form, self._array = None, home.reshape(shape)
         changed(self)
     return self
 
@@ -324,7 +324,8 @@ def set_(
             "requires grad; no_grad() allows it"
         )
     if source is None:
-        self._array = there(lambda a: backend_of(a).xp.empty((0,), a.dtype), self._array)
+        array = there(lambda a: backend_of(a).xp.empty((0,), a.dtype), self._array)
+        self._form, self._array = None, array
         return self
     array = array_of(source, "set_", "source")
     if array.dtype != self._array.dtype:
@@ -332,7 +333,7 @@ def set_(
     if size is not None:
         stride = D.contiguous_strides(D.int_tuple(size)) if stride is None else stride
         source = as_strided(make(array), size, stride, storage_offset)
-    self._array, self._counter = source._array, source.counter
+    self._form, self._array, self._counter = None, source._array, source.counter
     return self
 
 

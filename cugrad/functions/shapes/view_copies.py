@@ -101,7 +101,7 @@ def _in_place(
             out = function(before, *args, **options)
         if out is before:
             return input
-        input._array, input._counter = out._array, before._counter
+        input._form, input._array, input._counter = None, out._array, before._counter
         if view is not None and out._rare is not None:
             input.rare.view = out._rare.view
         elif input._rare is not None and input._rare.views:

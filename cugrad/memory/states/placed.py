@@ -228,7 +228,7 @@ def settle(alias: Any, array: Any) -> None:
     """Makes an alias an ordinary tensor with an array."""
     if type(alias) is PlacedAlias:
         alias.__class__ = Tensor  # type: ignore[assignment]
-        alias._array = array
+        alias._form, alias._array = None, array
 
 
 def _placed_class(usual: Any) -> type:
@@ -249,6 +249,7 @@ def _placed_class(usual: Any) -> type:
 def arm(tensor: Any, home: Home) -> None:
     """Has a tensor's home asked for its array from now on."""
     HOMES[id(tensor)] = home
+    tensor._form = None  # nor is one told while it is placed
     tensor.__class__ = _placed_class(type(tensor))
 
 

@@ -299,7 +299,8 @@ def _average(state: tuple[ProcessGroup, int], bucket: GradBucket) -> Any:
     """What is done without a hook: each rank's share of the average, then their sum."""
     group, divisor = state
     buffer = bucket.buffer()
-    buffer._array /= divisor
+    array = buffer._array
+    array /= divisor
     work = dist.all_reduce(buffer, group=group, async_op=True)
     assert work is not None
     return work.get_future().then(lambda future: future.value()[0])

@@ -22,6 +22,7 @@ __all__ = [
 Array = Any  # cupy.ndarray
 ndarray = cupy.ndarray
 MOST_PLANS = 4096  # of one row; then it begins anew
+MOST_FORMS = 1 << 16  # of arrays; the others have other names then
 UNFIT = object()  # what a node would be told, where there can be none: see `told_of`
 
 
@@ -36,6 +37,30 @@ def named(value: Any) -> tuple[type, Any]:
     if kind is int or kind is str or isinstance(value, np.dtype):
         return kind, value
     return kind, repr(value)
+
+
+class ArrayForm:
+    """An array's dtype, shape and strides: the same object for all arrays that are alike, so that
+    a key is found by where it lies.
+    """
+
+    __slots__ = ()
+
+
+_forms: dict[Any, ArrayForm] = {}
+
+
+def named_form(x: Any) -> ArrayForm | None:
+    """The form of an array; None of what is none of CuPy's."""
+    if type(x) is not ndarray:
+        return None
+    facts = x._c_contiguous or x.strides, x.dtype, x.shape
+    form = _forms.get(facts)
+    if form is None:
+        if len(_forms) >= MOST_FORMS:
+            _forms.clear()
+        form = _forms.setdefault(facts, ArrayForm())
+    return form
 
 
 def form_of_array(name: str) -> str:
@@ -67,7 +92,7 @@ def key({names}):
 def run({signature}):
     {opening}
     try:
-        _launch, _ = launches[{key}]
+        _launch, _, _ = launches[{key}]
     except Exception:  # nothing is kept, or an operand is of another kind
         _launch = None
     if _launch is None:
@@ -78,22 +103,28 @@ def run({signature}):
 # What texts of keys refer to.
 SCOPE = {
     "wanted": wanted, "waiting": waiting, "ndarray": ndarray, "named": named, "UNFIT": UNFIT,
+    "named_form": named_form,
 }  # fmt: skip
+Launches = dict[Any, tuple[Function, Any, Any]]
 
 
 class Kept(NamedTuple):
-    """What is kept of a row: by the form of its operands a launch, and what nodes are told of them.
+    """What is kept of a row: by the form of its operands a launch, what nodes are told of them, and
+    the form of the first result, if that is an array.
 
-    `key` is the text of a form, in the row's operands and parameters by whatever names.
+    `key` is the text of a form, in the row's operands and parameters by whatever names, or with
+    these parts in the place of those of the operands. `by_forms` has the same launches by the forms
+    that tensors have, where all operands have one.
     """
 
-    launches: dict[Any, tuple[Function, Any]]
-    key: Callable[[Sequence[str]], str]
+    launches: Launches
+    by_forms: Launches
+    key: Callable[..., str]
     scope: dict[str, Any] = SCOPE
 
 
 def straight(
-    names: Sequence[str], key: Callable[[Sequence[str]], str], general: Function, begin: Function,
+    names: Sequence[str], key: Callable[..., str], general: Function, begin: Function,
     defaults: Mapping[str, Any] | None = None, opening: str = "pass",
 ) -> Any:  # fmt: skip
     """`general` as a function of `names`, by the launches that are kept where `key` is the same.
@@ -101,7 +132,8 @@ def straight(
     `begin(*arguments)` answers as `general` does, with the launch to keep for arguments of their
     form, or None, and with what nodes are told. `opening` is a line that makes names of `names`.
     """
-    launches: dict[Any, tuple[Function, Any]] = {}
+    launches: Launches = {}
+    by_forms: Launches = {}
 
     def first(*args: Any) -> Any:
         form = None
@@ -111,8 +143,10 @@ def straight(
         if launch is not None and form is not None:
             if len(launches) >= MOST_PLANS:
                 launches.clear()
+                by_forms.clear()
+            shown = named_form(result[0] if type(result) in (list, tuple) else result)
             with suppress(TypeError):  # a value has no hash
-                launches[form] = launch, told
+                launches[form] = launch, told, shown
         return result
 
     defaults = defaults or {}
@@ -128,7 +162,7 @@ def straight(
         scope,
     )
     run: Any = scope["run"]
-    run.kept, run.general = Kept(launches, key), general
+    run.kept, run.general = Kept(launches, by_forms, key), general
     return run
 
 
@@ -146,16 +180,15 @@ def key_text(parts: Sequence[str], names: Sequence[str]) -> str:
     return f"({text.replace(whole, array)},) if type({name}) is ndarray else ({number},)"
 
 
-def key_of(
-    op: Any, part: Callable[[int, str], str], value: str, *more: str
-) -> Callable[[Sequence[str]], str]:
+def key_of(op: Any, part: Callable[[int, str], str], value: str, *more: str) -> Callable[..., str]:
     """The text of a row's key: `part(i, name)` of its operands, `value` of its parameters, and
     more.
     """
 
-    def key(names: Sequence[str]) -> str:
+    def key(names: Sequence[str], forms: Sequence[str] | None = None) -> str:
         count = len(op.inputs)
         parts = [part(i, name) for i, name in enumerate(names[:count])]
+        parts = parts if forms is None else [*forms]
         parts += [value.format(name) for name in names[count:]]
         return key_text(["wanted.number", *parts, *more], names[:count])
 

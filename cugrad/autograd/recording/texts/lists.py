@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ops.table import Op
-from ..mode import INFERRING, UNUSUAL
-from .templates import filled
-from .views import MULTIPLE
+from ....ops.table import Op
+from ...mode import INFERRING, UNUSUAL
+from ..templates import filled
+from ..views import MULTIPLE
 
-__all__ = ["HANG", "WRAP", "text_of_joined", "text_of_pieces"]
+__all__ = ["HANG", "text_of_joined", "text_of_pieces", "wrapping"]
 
 # Making the Tensor of an output.
 WRAP = """\
 {t} = new(Tensor)
 {t}._array = {y}
-{t}._grad = {t}._rare = {t}._node = {t}._counter = None
+{t}._grad = {t}._rare = {t}._node = {t}._counter = {unknown}None
+{known}
 {t}._requires_grad = False
 {attach}
 """
@@ -31,7 +32,7 @@ JOINED = """\
 try:
     if (_mode := state.fast) != {UNUSUAL}:
         _arrays = [_x._array for _x in {x}]
-        _launch, _meta = launches[{key}]
+        _launch, _meta, _shown = launches[{key}]
         _y = _launch({operands})
         if _y is None:
             raise TypeError
@@ -81,12 +82,20 @@ except Exception:  # as in all fast paths: the general one says what is wrong
 """
 
 
+def wrapping(y: str, t: str, attach: str, form: str = "") -> str:
+    """The lines that make the Tensor `t` of an array, whose form `form` is, if that is known."""
+    return filled(
+        WRAP, y=y, t=t, attach=attach, unknown="" if form else f"{t}._form = ",
+        known=f"{t}._form = {form}" if form else "",
+    )  # fmt: skip
+
+
 def text_of_joined(op: Op, kept: Any) -> str:
     """The fast path of a row of a list; `kept` is what a backend keeps of it."""
     told = ["_arrays", *op.params]
     return filled(
         JOINED, x=op.inputs[0], key=kept.key(told), operands=", ".join(told), UNUSUAL=UNUSUAL,
-        INFERRING=INFERRING, wrap=filled(WRAP, y="_y", t="_t", attach=""),
+        INFERRING=INFERRING, wrap=wrapping("_y", "_t", "", "_shown"),
         hang=filled(HANG, t="_t", node="_node"),
     )  # fmt: skip
 
@@ -97,5 +106,5 @@ def text_of_pieces(op: Op, params: str) -> str:
     attach = f"attach(_t, {x}, OP, {params}, {MULTIPLE})"
     return filled(
         PIECES, x=x, operands=", ".join(op.params), params=params, UNUSUAL=UNUSUAL,
-        INFERRING=INFERRING, wrap=filled(WRAP, y="_y", t="_t", attach=attach),
+        INFERRING=INFERRING, wrap=wrapping("_y", "_t", attach),
     )  # fmt: skip

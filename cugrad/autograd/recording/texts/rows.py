@@ -8,19 +8,18 @@ second operand is a Python number.
 
 from __future__ import annotations
 
-from textwrap import indent
 from typing import Any
 
-from ...ops.table import COMMON, ELEMENTWISE, FLOAT, Op
-from ..mode import INFERRING, PACKING, UNUSUAL
-from .list_text import HANG, WRAP, text_of_joined, text_of_pieces
-from .op_node import compiles_vjp
-from .templates import filled
-from .views import MULTIPLE, NORMAL
+from ....ops.table import ELEMENTWISE, Op
+from ...mode import INFERRING, PACKING, UNUSUAL
+from ..templates import filled
+from ..views import MULTIPLE, NORMAL
+from .known import known_or, telling
+from .lists import text_of_joined, text_of_pieces, wrapping
+from .nodes import masks_of, outputs_of, params_of, takes_number, text_of_node
 
 __all__ = [
-    "is_fast", "key_of", "masks_of", "names_of", "number_mask", "reading", "signature_of",
-    "takes_number", "text_of", "text_of_node",
+    "is_fast", "key_of", "names_of", "reading", "signature_of", "text_of",
 ]  # fmt: skip
 
 MAX_INPUTS = 3  # with gradients: a block of code per set that needs one, 7 for three
@@ -56,6 +55,23 @@ if more:
 """
 
 FAST = """\
+_packing = _dtype = None
+try:
+    {ready}
+    if _ready:
+        {wrap}
+        {record}
+        if _packing is None:
+            return {results}
+except Exception:
+    pass
+if _packing is not None:
+    pack(_packing)
+    return {results}
+{half}
+"""
+
+FAST_PLAIN = """\
 _packing = _dtype = None
 try:
     {a} = {first}._array
@@ -145,11 +161,12 @@ if type({y}) is not _kind:
 
 RUN_KEPT = """\
 if type({a}) is KIND:
-    _launch, _meta = launches[{key}]
+    _launch, _meta, _shown = launches[{key}]
     {outputs} = _launch({operands})
     {declined}
+    {telling}
 else:
-    _launch = None
+    _launch = _shown = None
     {run}
 """
 
@@ -183,37 +200,6 @@ if {unfit}:
     raise TypeError
 """
 
-NODE = """\
-{when} {tests}:
-    _node = OpNode()
-    {plan}
-    {counters}
-    _node.edges = ({edges},)
-    _node.rare = None
-    _node.saved = ({saved})
-    _node.versions = {versions}
-    _node.seq = next_seq()
-    {hang}
-"""
-
-PLAN = """\
-_node.plan = {plan}
-_node.meta = {meta}
-"""
-
-PLAN_IF = """\
-{when} {test}:
-    {plan}
-"""
-
-PLAN_KEPT = """\
-if _launch is not None:
-    _node.plan = {plan}
-    _node.meta = _meta
-else:
-    {others}
-"""
-
 
 def text_of(op: Op, public: bool = True, more: bool = False, half: bool = False,
             asks: bool = False, alone: bool = False, kept: Any = None) -> str:  # fmt: skip
@@ -230,14 +216,14 @@ def text_of(op: Op, public: bool = True, more: bool = False, half: bool = False,
     names = names_of(op, public)
     renamed = f"{op.inputs[0]} = {names[0]}" if names[0] != op.inputs[0] else ""
     pairs = ", ".join(f"{n!r}: {n}" for n in names)
-    general = filled(GENERAL, inputs=", ".join(op.inputs), params=_params(op), part="[0]" * alone)
+    general = filled(GENERAL, inputs=", ".join(op.inputs), params=params_of(op), part="[0]" * alone)
     if asks:
         general = filled(ASKING, general=general, names=", ".join(names))
     return filled(
         FUNCTION, signature=signature_of(op, names, more), renamed=renamed, general=general,
         fast=_fast_path(op, names, half, alone, kept) if is_fast(op)
         else text_of_joined(op, kept) if op.variadic and kept is not None
-        else text_of_pieces(op, _params(op)) if op.many else "",
+        else text_of_pieces(op, params_of(op)) if op.many else "",
         more=filled(MORE, pairs=pairs) if more else "",
     )  # fmt: skip
 
@@ -271,52 +257,62 @@ def signature_of(op: Op, names: list[str], more: bool) -> str:
     return ", ".join(parts) + ", **more" * more
 
 
-def _params(op: Op) -> str:
-    if not op.params:
-        return "NO_PARAMS"
-    return "{" + ", ".join(f"{n!r}: {n}" for n in op.params) + "}"
-
-
 # ---------------------------------------------------------------------- the fast path of a row
 
 
 def _fast_path(op: Op, names: list[str], half: bool, alone: bool, kept: Any) -> str:
     first = op.promoted[0]
-    a, pairs = f"_a{first}", _outputs(op)
+    a, pairs, is_view = f"_a{first}", outputs_of(op), bool(op.view)
     shown = pairs[:1] if alone else pairs
     creation = NORMAL if len(pairs) == 1 else MULTIPLE
     wrap = [
-        filled(WRAP, y=y, t=t, attach=op.view
-               and f"attach({t}, {op.inputs[0]}, OP, {_params(op)}, {creation})")
-        for y, t in shown
+        wrapping(y, t, f"attach({t}, {op.inputs[0]}, OP, {params_of(op)}, {creation})" * is_view,
+                 "" if k or kept is None else "_shown")
+        for k, (y, t) in enumerate(shown)
     ]  # fmt: skip
     kinds = HALVES if half else KINDS
-    return filled(
-        FAST, a=a, first=op.inputs[first], UNUSUAL=UNUSUAL, read=reading(op, first, half, kept),
-        kinds=kinds if kept is None else f"type({a}) is KIND or {kinds}",
-        half="" if half else filled(HALF, kinds=HALVES, names=", ".join(names)),
-        run=_running(op, a, kept), results=", ".join(t for _, t in shown),
-        wrap="\n".join(wrap), record=_recording(op, half, alone, kept),
+    holes = {
+        "half": "" if half else filled(HALF, kinds=HALVES, names=", ".join(names)),
+        "results": ", ".join(t for _, t in shown), "wrap": "\n".join(wrap),
+        "record": _recording(op, half, alone, kept),
+    }  # fmt: skip
+    read, run = reading(op, first, half, kept), _running(op, a, kept)
+    if kept is None:
+        return filled(FAST_PLAIN, a=a, first=op.inputs[first], UNUSUAL=UNUSUAL, read=read,
+                      kinds=kinds, run=run, **holes)  # fmt: skip
+    ready = known_or(
+        op, first, _numbers(op), f"{read}\n{run}", key=_key_of_forms(op, kept),
+        checks=_looking_at_numbers(op), kinds=f"type({a}) is KIND or {kinds}", **_holes_of_run(op),
     )  # fmt: skip
+    return filled(FAST, ready=ready, **holes)
 
 
-def _outputs(op: Op) -> list[tuple[str, str]]:
-    """What the outputs are called: the raw ones, and their Tensors."""
-    numbers = [""] if len(op.outputs) == 1 else range(len(op.outputs))
-    return [(f"_y{k}", f"_t{k}") for k in numbers]
+def _numbers(op: Op) -> list[int]:
+    """The inputs that may be numbers."""
+    return [i for i in range(len(op.inputs)) if takes_number(op, i) and i != op.promoted[0]]
+
+
+def _key_of_forms(op: Op, kept: Any) -> Any:
+    """The text of a key by the texts of operands' forms."""
+    return lambda forms: kept.key([*op.inputs, *op.params], forms)
 
 
 def _running(op: Op, a: str, kept: Any) -> str:
-    arrays = [f"_a{i}" for i in range(len(op.inputs))]
-    pairs = _outputs(op)
-    holes = {"a": a, "operands": ", ".join([*arrays, *op.params]),
-             "outputs": ", ".join(y for y, _ in pairs)}  # fmt: skip
-    wrap = "\n".join(filled(WRAP_ARRAY, a=a, y=y) for y, _ in pairs)
+    holes = {"a": a, **_holes_of_run(op)}
+    wrap = "\n".join(filled(WRAP_ARRAY, a=a, y=y) for y, _ in outputs_of(op))
     run = filled(RUN, wrap=wrap, **holes)
     if kept is None:
         return run
-    declined = filled(DECLINED, y=pairs[0][0]) if len(pairs) == 1 else ""
-    return filled(RUN_KEPT, run=run, key=key_of(op, kept), declined=declined, **holes)
+    told = telling(op, _numbers(op), _key_of_forms(op, kept))
+    return filled(RUN_KEPT, run=run, key=key_of(op, kept), telling=told, **holes)
+
+
+def _holes_of_run(op: Op) -> dict[str, str]:
+    """The holes of a line that runs a row."""
+    ys = [y for y, _ in outputs_of(op)]
+    operands = [*[f"_a{i}" for i in range(len(op.inputs))], *op.params]
+    return {"operands": ", ".join(operands), "outputs": ", ".join(ys),
+            "declined": filled(DECLINED, y=ys[0]) if len(ys) == 1 else ""}  # fmt: skip
 
 
 def key_of(op: Op, kept: Any, casts: bool = False) -> str:
@@ -352,34 +348,23 @@ def reading(op: Op, first: int, half: bool, kept: Any, casts: bool = False) -> s
             fits = filled(FITS, x=x, LEAST=LEAST, given="") if x in op.fits else ""
             read = filled(READ_OR_NUMBER, **names, read=read, number=number, fits=fits)
         parts.append(read)
+    parts += _looking_at_numbers(op)
     for x in op.params:
-        if x in op.numbers:
-            parts.append(filled(NUMBER, x=x))
         if x in op.fits:
             parts.append(filled(FITS, x=x, LEAST=LEAST, given=f"{x} is not None and "))
     return "\n".join(parts)
 
 
-def takes_number(op: Op, i: int) -> bool:
-    """Whether input i may be a Python number here: the second of two that meet in arithmetic."""
-    arithmetic = op.kind == ELEMENTWISE or not any(op.formulas)
-    meets = len(op.promoted) == 2 and op.promote in (COMMON, FLOAT)
-    return arithmetic and meets and i == op.promoted[1]
-
-
-def number_mask(op: Op) -> int | None:
-    """The set of inputs that need a gradient where one is a number; None where none may be."""
-    first, *others = op.promoted
-    if len(others) != 1 or not takes_number(op, others[0]) or op.formulas[first] is None:
-        return None
-    return 1 << first
+def _looking_at_numbers(op: Op) -> list[str]:
+    """Lines that look at what parameters are that have to be numbers."""
+    return [filled(NUMBER, x=x) for x in op.params if x in op.numbers]
 
 
 def _recording(op: Op, half: bool, alone: bool, kept: Any) -> str:
     able = [i for i, f in enumerate(op.formulas) if f is not None]
     uncounted = connect = ""
     if not op.view:  # a view has the counter of what it is a view of
-        shown = _outputs(op)[:1] if alone else _outputs(op)
+        shown = outputs_of(op)[:1] if alone else outputs_of(op)
         marks = "\n".join(f"{t}._counter = UNCOUNTED" for _, t in shown)
         uncounted = filled(UNCOUNT, INFERRING=INFERRING, marks=marks)
     if able:
@@ -395,100 +380,10 @@ def _recording(op: Op, half: bool, alone: bool, kept: Any) -> str:
 
 def _guard(op: Op, kept: Any) -> str:
     """Leaves outputs of another dtype to the general path, but for casts between float dtypes."""
-    y, _ = _outputs(op)[op.differentiable[0]]
+    y, _ = outputs_of(op)[op.differentiable[0]]
     unfit = f"{y}.dtype is not _dtype"
     if op.kind == ELEMENTWISE and len(op.inputs) == 1:
         unfit += f" and not is_floating({y}.dtype)"
     if kept is not None:  # who keeps a launch has looked
         unfit = f"({unfit}) if _launch is None else _meta is UNFIT"
     return filled(GUARD, unfit=unfit)
-
-
-def masks_of(op: Op) -> list[int]:
-    """All non-empty sets of inputs with a formula, as bits."""
-    able = sum(1 << i for i, f in enumerate(op.formulas) if f is not None)
-    return [mask for mask in range(1, able + 1) if mask & able == mask]
-
-
-def text_of_node(
-    op: Op, mask: int, able: list[int], is_first: bool, half: bool, alone: bool, kept: Any,
-    in_place: bool = False,
-) -> str:  # fmt: skip
-    counters, saved, counted = [], [], []
-    for name in op.saves(mask):
-        if name in op.outputs:
-            k = op.outputs.index(name)
-            y, t = _outputs(op)[k]
-            if op.view or in_place or k not in op.differentiable and not (alone and k):
-                # others tell the node of their counter, or have no Tensor
-                counters.append(f"{t}.counter")
-                saved.append(f"({y}, {t}._counter, {t}._counter[0], {k})")
-            else:
-                saved.append(f"({y}, None, 0, {k})")
-            continue
-        saved.append(name)
-        if name in op.optional or takes_number(op, op.inputs.index(name)):
-            counted.append(f"({name}.__class__ in NUMBERS or {name}._counter is None)")
-        else:
-            counted.append(f"{name}._counter is None")
-    saved += ["None"] * op.held
-    changeable = f"None if {' and '.join(counted)} else versions_of(_node.saved)"
-    edges = [f"{n}._node or ({n} if {n}._rare is None else edge_of({n}))"
-             if mask >> i & 1 else "None"
-             for i, n in enumerate(op.inputs)]  # fmt: skip
-    several = len(op.differentiable) > 1
-    hang = [filled(HANG, t=_outputs(op)[k][1], node=f"Output(_node, {nr})" if several else "_node")
-            for nr, k in enumerate(op.differentiable)]  # fmt: skip
-    return filled(
-        NODE, when="if" if is_first else "elif", plan=_plan_and_meta(op, mask, half, kept),
-        tests=" and ".join(f"_n{i}" if mask >> i & 1 else f"not _n{i}" for i in able),
-        edges=", ".join(edges), counters="\n".join(counters), hang="\n".join(hang),
-        saved=", ".join(saved) + "," * bool(saved), versions=changeable if counted else "None",
-    )  # fmt: skip
-
-
-def _plan_and_meta(op: Op, mask: int, half: bool, kept: Any) -> str:
-    others = _plan_of_form(op, mask, half)
-    if kept is None:
-        return others
-    plan = f"formed{mask}"
-    if compiles_vjp(op):
-        plan = f"plan{mask} if _meta is None else {plan}"
-        if mask == number_mask(op):
-            number = f"number{mask} if _meta is None else number_formed{mask}"
-            plan = f"({number}) if _form == 2 else {plan}"
-    return filled(PLAN_KEPT, plan=plan, others=others)
-
-
-def _plan_of_form(op: Op, mask: int, half: bool) -> str:
-    count = len(op.inputs)
-    shapes = [f"_a{i}.shape" for i in range(count)]
-    dtypes = [f"_a{i}.dtype" for i in range(count)]
-    for i, name in enumerate(op.inputs):
-        if name in op.optional:
-            shapes[i] = f"() if _a{i} is None else _a{i}.shape"
-            dtypes[i] = f"None if _a{i} is None else _a{i}.dtype"
-        elif i in op.promoted and op.promote is not None:
-            dtypes[i] = "_dtype"
-        if half and takes_number(op, i):
-            shapes[i] = f"() if _form == 2 else _a{i}.shape"
-    meta = f"(({', '.join(shapes)},), {_params(op)}, ({', '.join(dtypes)},), None, False)"
-    general = filled(PLAN, plan=f"general{mask}", meta=meta)
-    if half or not compiles_vjp(op):  # formulas may make float32 of bfloat16: cast back
-        return general
-    if op.kind != ELEMENTWISE:
-        return filled(PLAN, plan=f"plan{mask}", meta=meta)
-    kept = meta if op.params else "None"  # formulas may ask for parameters
-    plan = filled(PLAN, plan=f"plan{mask}", meta=kept)
-    if count == 1:  # an op that changes the dtype, such as a cast, has its gradient cast back
-        cases = [("_y.dtype is _dtype", plan)]
-    else:
-        others = ["_y.shape"] * (len(op.promoted) < count)
-        cases = [(" == ".join([*[f"_a{i}.shape" for i in op.promoted], *others]), plan)]
-        if mask == number_mask(op):
-            number = filled(PLAN, plan=f"number{mask}", meta=kept)
-            whole = " == ".join([f"_a{op.promoted[0]}.shape", *others]) if others else ""
-            cases.insert(0, ("_form == 2" + f" and {whole}" * bool(others), number))
-    parts = [filled(PLAN_IF, when="elif" if k else "if", test=test, plan=plan)
-             for k, (test, plan) in enumerate(cases)]  # fmt: skip
-    return "\n".join([*parts, "else:", indent(general, "    ")])

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ops.table import CAST, Op
-from ..mode import INFERRING, PACKING, PLAIN, UNUSUAL
-from .fast_text import is_fast, key_of, masks_of, reading, signature_of, takes_number, text_of_node
-from .templates import filled
+from ....ops.table import CAST, Op
+from ...mode import INFERRING, PACKING, PLAIN, UNUSUAL
+from ..templates import filled
+from .nodes import masks_of, takes_number, text_of_node
+from .rows import is_fast, key_of, reading, signature_of
 
 __all__ = ["can_change", "text_of_change"]
 
@@ -36,7 +37,7 @@ def function({signature}):
             _mode = {PLAIN}
             if self._rare is not None and is_part_of_recorded(self):
                 return None
-        _launch, _meta = launches[{key}]
+        _launch, _meta, _ = launches[{key}]
         if _launch({operands}) is None:
             return None
     except Exception:  # nothing is kept, or the general way says what is wrong
@@ -95,7 +96,7 @@ def can_change(op: Op) -> bool:
 def text_of_change(op: Op, kept: Any) -> str:
     """The code of a row in place; `kept` is what a backend keeps of it.
 
-    Named as in `fast_text.py`; of a tensor that is recorded its `_mode` says so to the end.
+    Named as in `rows.py`; of a tensor that is recorded its `_mode` says so to the end.
     """
     arrays = [f"_a{i}" for i in range(len(op.inputs))]
     operands = [*arrays, *op.params]
