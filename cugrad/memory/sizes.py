@@ -1,11 +1,13 @@
-"""Numbers of bytes, as people write and read them."""
+"""Numbers of bytes, as people write and read them, and of those that the host has free."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-__all__ = ["bytes_of", "size"]
+__all__ = ["bytes_of", "free_host", "size"]
+
+HOST_FREE = 0.9  # of the host's free memory, that may be used where no limit is named
 
 UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
          "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}  # fmt: skip
@@ -43,3 +45,15 @@ def size(nbytes: float) -> str:
         nbytes /= 1024
         del units[0]
     return f"{nbytes:.4g} {units[0]}"
+
+
+def free_host() -> int:
+    """Bytes of host memory that may be taken; without bound where the system does not say."""
+    try:
+        with open("/proc/meminfo") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(HOST_FREE * 1024 * int(line.split()[1]))
+    except OSError:
+        pass
+    return 1 << 62

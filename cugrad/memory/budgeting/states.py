@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...autograd.mode import no_grad
 from ...functions.creation.factories import ones
 from ...tensor import Tensor
-from ..sizes import size
-from ..states.context import BEHIND, DURING, offload_states, steps_by_buckets
+from ..sizes import free_host, size
+from ..states.context import BEHIND, DURING, offload_states
+from ..states.masters import steps_by_buckets
 from .known_steps import BudgetError, first_plan, moved
 from .rates import rates_of
 
@@ -28,7 +29,6 @@ SHARE = 16  # of the limit that a window may have, one part
 PARTS = 4  # of the largest tensors, in a window
 SAMPLE = 64  # elements of each dim of a parameter by which states are foreseen
 TIMED = 1 << 22  # elements of the parameter by whose step the host is timed
-HOST_FREE = 0.9  # of the host's free memory, that may be used where no limit is named
 
 
 class Candidate(NamedTuple):
@@ -162,7 +162,7 @@ class StatesOfBudget:
     def _frugal(self) -> dict[str, str]:
         """Places with the least of the device. BudgetError where the host has too little."""
         host = self.owner.host_limit
-        room, whose = (_free_host(), "free") if host is None else (host, "allowed")
+        room, whose = (free_host(), "free") if host is None else (host, "allowed")
         places = {"weights": "host", "gradients": "host", "states": "stream"}
         for kind in ("states", "weights"):
             there = self._of_host(places)
@@ -411,15 +411,3 @@ def _host_rate(optimizer: Any) -> float:
 
 def _bytes(value: Any) -> int:
     return value.nbytes if isinstance(value, Tensor) and value.numel() > 1 else 0
-
-
-def _free_host() -> int:
-    """Bytes of host memory that may be taken; without bound where the system does not say."""
-    try:
-        with open("/proc/meminfo") as lines:
-            for line in lines:
-                if line.startswith("MemAvailable:"):
-                    return int(HOST_FREE * 1024 * int(line.split()[1]))
-    except OSError:
-        pass
-    return 1 << 62

@@ -291,6 +291,7 @@ class Span:
         need.
         """
         origin = self.place
+        self.in_use = True  # if the copy out is waited for, then by who will write to it, too
         if self.form is None:
             self.place = Restored(origin, origin.flat)
         else:

@@ -15,23 +15,25 @@ from ..offloading.context import checked_sizes
 from ..offloading.engine import CopyEngine, engine_of
 from ..offloading.options import OffloadOptions
 from ..sizes import size
+from .beforehand import Beforehand
 from .early import DuringBackward
-from .home import Home, can_be_placed
-from .masters import Masters
-from .placed import HOMES
+from .home import Home
+from .masters import Masters, check_masters
+from .placed import HOMES, can_be_placed
 from .reporting.report import StatesReport, StepClock, report_of
 from .roots import before_write
 from .steps import StatesElsewhere, home_of
 from .unfinished import OpenStep, UnfinishedStep
 from .window import Window
 
-__all__ = ["offload_states", "steps_by_buckets"]
+__all__ = ["offload_states"]
 
 PLACES = {
     "weights": ("device", "host", "disk"),
     "gradients": ("device", "host"),
     "states": ("device", "host", "disk", "stream"),
 }
+ALL_STREAM = {"weights": "host", "gradients": "host", "states": "stream"}
 BEHIND, DURING = "behind backward", "during backward"
 LEAST = 1 << 26  # bytes of a kind on the device at least, where the user names no number
 # In a step within backward a parameter and two states leave for each that come, all by one queue:
@@ -42,6 +44,8 @@ WINDOW = 4  # of the largest tensors: one is used, one comes, two leave
 # and of states share that. Of other places backward moves no more than its time allows.
 PART = 3  # of all weights one, in each of these two windows
 DEVICE = 16  # of the device's memory one, at most, for that
+# If gradients leave, too, that is a part more, out, and what the last ones need not: these windows.
+HALF, SIXTH = 2, 6
 
 
 class offload_states:
@@ -126,6 +130,7 @@ class offload_states:
         if masters not in (None, "float32"):
             raise ValueError(f"offload_states: masters: got {masters!r}, want 'float32' or None")
         self._during, self._masters = step == DURING, None if masters is None else Masters()
+        self._is_ahead = not self._during and self._asked == ALL_STREAM
         self._moves = (
             self._during
             or masters is not None
@@ -143,7 +148,7 @@ class offload_states:
         if states != "device" and not self._optimizers:
             raise ValueError(f"offload_states: states={states!r}: want the optimizer that has them")
         if masters is not None:
-            _check_masters(self._optimizers)
+            check_masters(self._optimizers)
         self._device = None if device is None else Device(device)
         self._buffers = model if hasattr(model, "buffers") else None
         self._store: Any = None
@@ -228,7 +233,9 @@ class offload_states:
         largest, total = max(sizes, default=0), sum(sizes)
         limit = max(LEAST, WINDOW * largest)
         through = self._asked["states"] in ("stream", "disk") and self._during
-        if through and self._asked["weights"] != "device" and name != "gradients":
+        if self._is_ahead:
+            limit = max(limit, min(total // HALF, self._device_memory() // SIXTH))
+        elif through and self._asked["weights"] != "device" and name != "gradients":
             limit = max(limit, min(total // PART, self._device_memory() // DEVICE))
         return total if name != "states" and limit < total <= limit + largest else limit
 
@@ -266,6 +273,8 @@ class offload_states:
             sum([param.nbytes for param in self._params]), self._masters,
         )  # fmt: skip
         self._early = DuringBackward(self._steps) if self._during else None
+        if self._is_ahead:
+            self._early = Beforehand(self._steps)
         if self._device is not None:
             self._move_buffers(self._device)
         for param in self._params:
@@ -359,8 +368,7 @@ class offload_states:
                     home.tell(name, compute)
                 assert self._steps is not None
                 self._steps.moments.note(param)
-                gradients.leave(home)
-                gradients.make_room(home.nbytes)
+                self._steps.gradient_leaves(grad, engine)
 
         leave(param)
         if param.requires_grad:
@@ -387,7 +395,7 @@ class offload_states:
         assert steps is not None
         steps.settle(optimizer)
         early = self._early
-        if early is not None:
+        if early is not None and early.can_follow(optimizer):
             self._handles += early.follow(optimizer)
 
         def begin_step(_: Any, args: Any, kwargs: Any) -> None:
@@ -468,24 +476,6 @@ def _tensors(params: Any) -> Iterable[Tensor]:
                 "or Tensors"
             )
         yield param
-
-
-def steps_by_buckets(optimizer: Any) -> bool:
-    """Whether an optimizer leaves it to others which parameters step when: its step is its
-    `_update`.
-    """
-    owner = next(cls for cls in type(optimizer).__mro__ if "step" in vars(cls))
-    return "_update_groups" in vars(owner)
-
-
-def _check_masters(optimizers: list[Any]) -> None:
-    """ValueError for an optimizer that does not leave its step to others."""
-    for each in optimizers:
-        if not steps_by_buckets(each):
-            raise ValueError(
-                f"offload_states: masters: got {type(each).__name__}, which has a `step` of its "
-                "own; want an optimizer whose step is its `_update`"
-            )
 
 
 def _several(optimizer: Any) -> list[Any]:

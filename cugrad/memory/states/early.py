@@ -47,6 +47,10 @@ class DuringBackward:
         self.sent: deque[tuple[list[Tensor], list[Any], Any]] = deque()  # with gradients
         self.spent: dict[Home, Tensor] = {}  # parameters, by the homes of gradients that are gone
 
+    def can_follow(self, optimizer: Any) -> bool:
+        """Whether steps of an optimizer may be taken within backward."""
+        return True
+
     def follow(self, optimizer: Any) -> list[Any]:
         """Handles of hooks of an optimizer's parameters."""
         handles = []
@@ -65,12 +69,11 @@ class DuringBackward:
     # ------------------------------------------------------------------ hooks
 
     def _is_whole(self, param: Tensor) -> None:
-        optimizer, group = self.groups[id(param)]
+        optimizer, _ = self.groups[id(param)]
         if id(optimizer) not in self.on:
             if id(param) in self.seen:
                 self.problem = "gradients are added up over several backward passes"
-            self.seen[id(param)] = _version_of(param._grad)
-            self.now.append(param)
+            self._learn(param)
             return
         if not self.takes(param):  # a graph is made of the gradients
             return
@@ -79,10 +82,19 @@ class DuringBackward:
             raise RuntimeError(SECOND)
         if any(p is param for params, _, _ in self.sent for p in params):
             self._forget_sent()
-        self.now.append(param)
         if self.steps.on_host:
             self.steps.moments.note(param)
-        if self.bucket and not self._fits(param, optimizer, group):
+        self._wait(param)
+
+    def _learn(self, param: Tensor) -> None:
+        """A gradient is whole in the first step."""
+        self.seen[id(param)] = _version_of(param._grad)
+        self.now.append(param)
+
+    def _wait(self, param: Tensor) -> None:
+        """A parameter may be stepped: its bucket waits until it is full."""
+        self.now.append(param)
+        if self.bucket and not self._fits(param, *self.groups[id(param)]):
             self.take_bucket()
         self.bucket.append(param)
         if self._is_seen(param) and self._is_full():
@@ -171,10 +183,14 @@ class DuringBackward:
         """Brings in the states of buckets that will be whole next, while backward goes on."""
         window = self.steps.states
         if window.limit is not None:
-            steps = self.steps.steps_open.values()
-            through = set[int]().union(*[step.through for step in steps])
+            through = self._through()
             rest = self._states_of([p for p in self.order if id(p) not in through])
             window.await_room(window.first(rest))
+
+    def _through(self) -> set[int]:
+        """The ids of parameters whose step has been taken."""
+        steps = self.steps.steps_open.values()
+        return set[int]().union(*[step.through for step in steps])
 
     def _states_of(self, params: list[Tensor]) -> list[Home]:
         homes: list[Home] = []
@@ -205,12 +221,21 @@ class DuringBackward:
         """The optimizer's own step begins. RuntimeError in the first one if it needs gradients that
         will be gone.
         """
-        if has_closure:
-            self.problem = "it has a closure, which runs backward within it"
-        elif id(optimizer) in self.on:
+        if id(optimizer) in self.on and not has_closure:
             self.bucket = []  # the step takes them
             self._take_sent(optimizer)
             return
+        self._look(optimizer, has_closure)
+        if self.problem:
+            raise RuntimeError(
+                f'offload_states: step="during backward": got a step for which that cannot be: '
+                f"{self.problem}; {INSTEAD}. Nothing has been changed by this step"
+            )
+
+    def _look(self, optimizer: Any, has_closure: bool) -> None:
+        """Finds out in the first step whether the loop needs all gradients before it."""
+        if has_closure:
+            self.problem = "it has a closure, which runs backward within it"
         params = [p for group in optimizer.param_groups for p in group["params"]]
         params = [p for p in params if id(p) in self.groups and p._grad is not None]
         if any(id(param) not in self.seen for param in params):
@@ -220,11 +245,6 @@ class DuringBackward:
             used = gradient is not None and (gradient.pending or gradient.window.tells)
             if used or _version_of(param._grad) > self.seen.get(id(param), 1 << 62):
                 self.problem = "gradients are clipped, unscaled or changed before it"
-        if self.problem:
-            raise RuntimeError(
-                f'offload_states: step="during backward": got a step for which that cannot be: '
-                f"{self.problem}; {INSTEAD}. Nothing has been changed by this step"
-            )
 
     def end_step(self, optimizer: Any) -> None:
         """The optimizer's own step has ended: what backward asks for first comes meanwhile."""

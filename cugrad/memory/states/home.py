@@ -12,17 +12,17 @@ from ...autograd.mode import no_grad
 from ...backends import backend_of
 from ...backends.batched.arrays import plain
 from ...device import device as Device
-from ...tensor import UNCOUNTED, Tensor, make
-from ..geometry import array_at, memory_of, root_of, span_of
+from ...tensor import Tensor, make
+from ..geometry import array_at, memory_of, root_of
 from ..offloading.engine import CopyEngine
 from ..offloading.span import nothing
-from .placed import FIELD, HOMES, Sent, alias_of, arm, disarm, settle
+from .placed import FIELD, HOMES, Sent, alias_of, arm, can_be_placed, disarm, settle
 from .roots import is_alone, lies_in, lies_nowhere
 
 if TYPE_CHECKING:
     from .window import Window
 
-__all__ = ["Home", "can_be_placed"]
+__all__ = ["Home"]
 
 #                 come                begin_on_host
 #      AWAY ------------------> HERE ----------------> ON THE HOST
@@ -36,17 +36,6 @@ __all__ = ["Home", "can_be_placed"]
 # THE HOST the field has an array of page-locked memory, for an optimizer that computes there.
 
 Change: TypeAlias = Callable[[Tensor], object]  # in place
-
-
-def can_be_placed(tensor: Any) -> bool:
-    """Whether a tensor has bytes that can be elsewhere: elements without gaps, all in one place."""
-    if not isinstance(tensor, Tensor) or tensor.is_sparse or tensor._counter is UNCOUNTED:
-        return False
-    array = tensor._array
-    if plain(array) is not array or not array.size:
-        return False
-    _, _, first, low, high = span_of(array, root_of(array))
-    return high - low == array.nbytes and first == low
 
 
 class Home:
@@ -63,13 +52,13 @@ class Home:
     the tensor's `version` changes, the bytes of the span and these are what it is. `told` has what
     was computed of the elements at a version, by name. `writes` counts what no version counts.
     `lane` is the one in whose memory it is, of which `owner` is a weak reference; None: it is the
-    compute stream's.
+    compute stream's. Who looks at what a step `ahead` has made, has that taken back.
     """
 
     __slots__ = ("ref", "key", "window", "engine", "backend", "form", "nbytes", "span",
                  "is_changed", "is_announced", "is_outdated", "is_on_host", "kept", "root", "used",
                  "aliases", "pending", "version", "told", "gone", "lane", "owner", "writes",
-                 "__weakref__")  # fmt: skip
+                 "ahead", "__weakref__")  # fmt: skip
 
     def __init__(self, tensor: Tensor, window: Window, engine: CopyEngine, span: Any = None):
         self.key, self.window = id(tensor), window
@@ -84,9 +73,10 @@ class Home:
         self.writes = 0
         self.lane: Any = None
         self.owner: Any = None
+        self.ahead: Any = None
         self.gone = ""  # what is said to those who ask for what is nowhere any more
         self.told: dict[Any, tuple[int, Tensor]] = {}
-        self.root = self.used = 0  # the id of the owner of the memory; when it was asked for last
+        self.root = self.used = 0
         self.ref: Any = weakref.ref(tensor, self._lose)  # once all is there that `_lose` reads
         array = tensor._array
         self._describe(array)
@@ -201,6 +191,9 @@ class Home:
         """The array, of which the tensor's field has this now."""
         if self.gone:
             raise RuntimeError(self.gone)
+        if self.ahead is not None:
+            self._is_seen()
+            array = self.array
         if self.is_on_host:
             if self.window.host_computes:
                 return array
@@ -213,8 +206,13 @@ class Home:
             self._has_changed()
         return array
 
+    def _is_seen(self) -> None:
+        if self.ahead is not None:
+            self.ahead.take_back()
+
     def replaced(self, array: Any) -> None:
         """The tensor gets another array; it stays placed if that can be where this one was."""
+        self._is_seen()
         tensor = self.ref()
         if self.is_on_host:
             FIELD.__set__(tensor, array)
@@ -292,6 +290,7 @@ class Home:
 
     def change(self, change: Change) -> None:
         """Changes the tensor in place: what is here now, what is elsewhere where it is used."""
+        self._is_seen()
         tensor, array = self.ref(), self.array
         if self.gone or self.is_on_host or not self.is_up_to_date:
             change(tensor)
@@ -419,6 +418,7 @@ class Home:
                 self.engine.drop_state(self.span)
                 self.window.has_gone(self)
             self.span = span
+        self.engine.let_state_go(span)  # what is leaving may have been written to
         self.pending, self.version = pending, self.ref().counter[0]
         span.renew()
         self.is_changed = False
@@ -429,6 +429,7 @@ class Home:
 
     def release(self) -> None:
         """Makes the tensor an ordinary one on its device."""
+        self._is_seen()
         tensor = self.ref()
         if tensor is None or self.gone or HOMES.get(self.key) is not self:
             return

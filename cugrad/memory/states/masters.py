@@ -8,7 +8,7 @@ from ...dtypes import bfloat16, float16, float32
 from ...tensor import Tensor
 from .placed import HOMES
 
-__all__ = ["Masters"]
+__all__ = ["Masters", "check_masters", "steps_by_buckets"]
 
 NARROW = (bfloat16, float16)
 MASTER = "master"  # its name in an optimizer's state
@@ -78,3 +78,21 @@ def _mark(param: Tensor) -> tuple[int, int] | None:
     """What differs when a parameter has been written to; None where that is not known."""
     home = HOMES.get(id(param))
     return None if home is None else (param.counter[0], home.writes)
+
+
+def steps_by_buckets(optimizer: Any) -> bool:
+    """Whether an optimizer leaves it to others which parameters step when: its step is its
+    `_update`.
+    """
+    owner = next(cls for cls in type(optimizer).__mro__ if "step" in vars(cls))
+    return "_update_groups" in vars(owner)
+
+
+def check_masters(optimizers: list[Any]) -> None:
+    """ValueError for an optimizer that does not leave its step to others."""
+    for each in optimizers:
+        if not steps_by_buckets(each):
+            raise ValueError(
+                f"offload_states: masters: got {type(each).__name__}, which has a `step` of its "
+                "own; want an optimizer whose step is its `_update`"
+            )

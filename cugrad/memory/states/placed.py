@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...backends.batched.arrays import plain
 from ...device import device as Device
 from ...dtypes import of as dtype_of
 from ...runtime.dispatching import overrides, plainly
-from ...tensor import Size, Tensor, make
+from ...tensor import UNCOUNTED, Size, Tensor, make
+from ..geometry import root_of, span_of
 
 if TYPE_CHECKING:
     from .home import Home
 
-__all__ = ["FIELD", "HOMES", "Sent", "alias_of", "arm", "disarm", "settle"]
+__all__ = ["FIELD", "HOMES", "Sent", "alias_of", "arm", "can_be_placed", "disarm", "settle"]
 
 # A placed tensor is the same object as before, of a class that differs in one thing: a property
 # hides the field `_array`, as in an uninitialized parameter. So what computes need not know of
@@ -267,3 +269,14 @@ class Sent:
 
     def __init__(self, tensor: Tensor) -> None:
         self._array, self.counter = FIELD.__get__(tensor), tensor.counter
+
+
+def can_be_placed(tensor: Any) -> bool:
+    """Whether a tensor has bytes that can be elsewhere: elements without gaps, all in one place."""
+    if not isinstance(tensor, Tensor) or tensor.is_sparse or tensor._counter is UNCOUNTED:
+        return False
+    array = tensor._array
+    if plain(array) is not array or not array.size:
+        return False
+    _, _, first, low, high = span_of(array, root_of(array))
+    return high - low == array.nbytes and first == low

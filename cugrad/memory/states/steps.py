@@ -67,11 +67,14 @@ class StatesElsewhere:
         self.computed: list[tuple[float, float]] = []  # when, in this one
         self.steps_open: dict[int, OpenStep] = {}  # by the id of the optimizer
         self.moments = Moments(self.weights, self.gradients, self.states, place)
+        self.ahead: Any = None  # steps that backward has taken, and that count when this one comes
 
     def update(self, optimizer: Any, params: list[Tensor], group: dict[str, Any]) -> None:
         """One step of parameters that have gradients; those that are not placed step as usual."""
         step = self.open_step(optimizer)
         params = [param for param in params if id(param) not in step.through]
+        if self.ahead is not None:
+            params = self.ahead.count(optimizer, params, group, step.through)
         placed = [param for param in params if home_of(param) is not None]
         usual = [param for param in params if home_of(param) is None]
         try:
@@ -82,6 +85,13 @@ class StatesElsewhere:
         except BaseException as error:
             tell(error, step)
             raise
+
+    def gradient_leaves(self, grad: Tensor, engine: Any) -> None:
+        """Has a gradient that is whole leave."""
+        home = home_of(grad) or self.place(grad, self.gradients, engine)
+        if home is not None:
+            self.gradients.leave(home)
+            self.gradients.make_room(home.nbytes)
 
     def open_step(self, optimizer: Any) -> OpenStep:
         """The step of an optimizer that has begun, perhaps just now."""
@@ -229,7 +239,7 @@ class StatesElsewhere:
 
     def _on_device(
         self, optimizer: Any, group: Any, buckets: list[list[Tensor]],
-        begin: Callable[[list[Tensor]], None] | None = None,
+        begin: Callable[[list[Tensor]], None] | None = None, gradients_leave: bool = True,
     ) -> None:  # fmt: skip
         """Steps of buckets, of each of which `begin` is told before; what the one that follows
         needs comes meanwhile.
@@ -250,7 +260,7 @@ class StatesElsewhere:
             self.adopt(optimizer, bucket)
             for home in states:
                 self.states.leave(home)
-            if self.gradients.limit is not None:
+            if self.gradients.limit is not None and gradients_leave:
                 self._have_been_used([home_of(param._grad) for param in bucket])
 
     def _have_been_used(self, gradients: list[Home | None]) -> None:

@@ -13,7 +13,7 @@ from ..geometry import BYTE, memory_of, root_of, span_of
 from .home import Home
 from .placed import FIELD, HOMES
 
-__all__ = ["Before"]
+__all__ = ["Before", "Remembered"]
 
 
 class Before:
@@ -71,6 +71,13 @@ class Before:
                 memory = _bytes(backend, tensor)
                 memory[...] = copy[at : at + memory.nbytes]
                 at += memory.nbytes
+
+
+class Remembered(Before):
+    """Of that what an optimizer keeps, but for the elements of tensors that are placed."""
+
+    def _tensors(self, params: list[Tensor]) -> Iterator[Tensor]:
+        return (tensor for tensor in super()._tensors(params) if id(tensor) not in HOMES)
 
 
 def _bytes(backend: Any, tensor: Tensor) -> Any:

@@ -138,7 +138,8 @@ class Window:
                 self._places.setdefault(home, []).append(k)
             self._cursor = 0
             self.latest, self._all_here = None, False
-            self._bring_ahead()
+            if self.comes_again:  # gradients are dropped before they are used, but for some loops
+                self._bring_ahead()
 
     def begin_step(self, is_bucket: bool = False) -> None:
         """A step of an optimizer begins, or that of a bucket."""

@@ -224,6 +224,19 @@ BEHIND_STEP: list[Look] = [
 ]  # fmt: skip
 
 
+def _before(look: Look) -> Look:
+    """The same look, between backward and the step."""
+
+    def before(s: Sight) -> Any:
+        return look(s)
+
+    before.__name__ = f"{look.__name__}_before_the_step"
+    return before
+
+
+BEFORE_STEP += [_before(look) for look in BEHIND_STEP]
+
+
 def told(value: Any) -> Any:
     """What a look has found, as arrays of their own."""
     return copy.deepcopy(arrays_of(value))

@@ -156,6 +156,9 @@ FOUND: list[tuple[str, str, Any, list[Any], Any]] = [
      {"states": "host", "window": "2KiB", "min_bytes": 64}),
     ("attention", "Adamax", {}, [["freezes"], ["thaws"], []],
      {"weights": "disk", "gradients": "host", "states": "disk", "window": "2KiB", "min_bytes": 0}),
+    ("tied", "Adamax", {}, [[], ["adds_another_pass"], [], ["drops_a_gradient"], []],
+     {"weights": "host", "gradients": "host", "states": "stream", "window": "8KiB",
+      "min_bytes": 0}),
 ]  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from cugrad import memory
 from cugrad.backends.lending.slab import PinnedSlab
 from cugrad.memory.disk.files import ScratchFile
 from cugrad.memory.offloading import engine
+from cugrad.memory.states.beforehand import Beforehand
 from cugrad.memory.states.placed import HOMES
 from cugrad.optim.rules.steps import _Step
 from tests.memory.states.training import PLACES, Training, same, values_of
@@ -153,7 +154,8 @@ def test_a_large_update_needs_no_threads(monkeypatch: pytest.MonkeyPatch) -> Non
         cugrad.set_num_threads(before)
 
 
-def test_what_cannot_be_finished_is_said() -> None:
+def test_what_cannot_be_finished_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Beforehand, "takes", lambda *args: False)  # but behind backward
     training = Training("Adam", SETTINGS["Adam"], (), "simulated")
     with memory.offload_states(training.net, training.optimizer, **options("all streamed")) as c:
         training.step(0)

@@ -57,7 +57,10 @@ def test_a_step_takes_at_least_its_bound(place: str, tmp_path: Path) -> None:
         )  # parts are of the steps beside it
         assert all(a.end < b.start for a, b in zip(rows[name], rows[name][1:]))
         assert (letter in picture.split("forward")[0].rpartition("|")[0]) == bool(step[least])
-    assert {part.what for part in rows["device"]} >= {"passes", "optimizer"}
+    # those of "stream" are taken within backward
+    assert {part.what for part in rows["device"]} >= {"passes", "optimizer"} - (
+        {"optimizer"} if place == "stream" else set()
+    )
     pytest.importorskip("matplotlib")
     report.plot(str(tmp_path / "step.png"))
     assert (tmp_path / "step.png").stat().st_size > 1000

@@ -137,7 +137,13 @@ def test_a_window_grows_with_the_model_up_to_a_part_of_the_device(
     assert limit_of() == 4 * weight
     monkeypatch.undo()
     monkeypatch.setattr(context, "LEAST", 512)
-    places.pop("step")
+    places.pop("step")  # it is taken within backward all the same, and gradients leave
+    assert limit_of() == 64 * weight // 2
+    monkeypatch.setattr(DEVICE, "memory_limit", lambda: 6 * 16 * weight)
+    assert limit_of() == 16 * weight
+    monkeypatch.undo()
+    monkeypatch.setattr(context, "LEAST", 512)
+    places["states"] = "host"
     assert limit_of() == 4 * weight
 
 

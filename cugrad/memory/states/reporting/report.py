@@ -176,7 +176,8 @@ def report_of(
     report.step = {
         **last, "seconds": took, "tokens_per_second": None if tokens is None else tokens / took,
         "computing": computing, "link_in": link[0], "link_out": link[1], "host_busy": host,
-        "bound": bound, "over_bound": took / bound if bound else None, "rates": dict(rates),
+        "ahead": clock.steps.ahead is not None, "rates": dict(rates),
+        "bound": bound, "over_bound": took / bound if bound else None,
     }  # fmt: skip
     report.timeline = clock.timeline()
     report.helps = tuple(_helps(report, tokens))
@@ -202,12 +203,14 @@ def _helps(report: StatesReport, tokens: int | None) -> list[str]:
         )
         if report["states"]["place"] in ("stream", "disk"):
             words.append('step="during backward", which hides that behind backward')
-            if _is_faster_on_host(report):
-                words.append('states="host": the host\'s memory is faster than the link')
         if report["states"]["place"] == "host" and step["host_busy"] > (
             16 * report.parameters / min(rates["in"], rates["out"])
         ):
             words.append('states="stream": the link is faster than the host\'s memory')
+    elif step["ahead"] and copies > (step["computing"] or 0.0):
+        words.append('step="during backward": gradients need not leave then')
+    if words and report["states"]["place"] in ("stream", "disk") and _is_faster_on_host(report):
+        words.append('states="host": the host\'s memory is faster than the link')
     weights = report["weights"]
     if weights["place"] != "device" and weights["bytes"] <= (weights["limit"] or 0) * 2:
         words.append("a larger window: half of the weights fit it already")
