@@ -140,7 +140,17 @@ class NumpyNamespace(Features):
         return np.matmul(a, b)
 
     @staticmethod
+    def max(a: Array, axis: Any = None, keepdims: bool = False) -> Array:
+        return np.maximum.reduce(a, axis, None, None, keepdims)  # without the detours of np.max
+
+    @staticmethod
+    def min(a: Array, axis: Any = None, keepdims: bool = False) -> Array:
+        return np.minimum.reduce(a, axis, None, None, keepdims)
+
+    @staticmethod
     def sum(a: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
+        if a.size < MANY and dtype is None and a.dtype.char in "fd":
+            return np.add.reduce(a, axis, None, None, keepdims)
         if dtype is None and a.size >= MANY and a.dtype.char in "fd" and a.flags.c_contiguous:
             everything = axis is None or type(axis) is tuple and len(axis) == a.ndim
             if everything and a.size >= 16 * MANY:
@@ -160,10 +170,10 @@ class NumpyNamespace(Features):
     @staticmethod
     def mean(a: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
         # not np.mean: its warnings, of empty slices and infinities, come from a file of NumPy's
-        wide = cast(a, SINGLE) if is_half(a.dtype) else a
-        total = NumpyNamespace.sum(wide, axis, dtype, keepdims)
+        half = is_half(a.dtype)
+        total = NumpyNamespace.sum(cast(a, SINGLE) if half else a, axis, dtype, keepdims)
         mean = total / (a.size // total.size if total.size else 1)
-        return mean.astype(a.dtype) if is_half(a.dtype) else mean
+        return mean.astype(a.dtype) if half else mean
 
     @staticmethod
     def cumsum(a: Array, axis: int | None = None, dtype: Any = None) -> Array:
