@@ -53,17 +53,17 @@ class Bands:
     def runs(self, xp: Any, x: Array, width: int, above: int) -> Array:
         """Lines of (images, channels, lines, width) as (channels, lines of all images, width)."""
         runs = xp.zeros((x.shape[1], x.shape[0], self.lines, width), x.dtype)
-        runs[:, :, above : above + x.shape[2]] = xp.swapaxes(x, 0, 1)
-        return xp.reshape(runs, (x.shape[1], -1, width))
+        runs[:, :, above : above + x.shape[2]] = x.swapaxes(0, 1)
+        return runs.reshape((x.shape[1], -1, width))
 
     def rows(self, xp: Any, runs: Array) -> Iterator[tuple[Array, slice]]:
         """Runs that begin with every k-th line as rows, of each first line, and those lines."""
         channels, lines, width = runs.shape
-        flat, k = xp.reshape(runs, (channels, -1)), self.kernel[0]
+        flat, k = runs.reshape((channels, -1)), self.kernel[0]
         for first in range(min(k, lines - k + 1)):
             count = (lines - first) // k
             part = flat[:, first * width : (first + k * count) * width]
-            yield xp.reshape(part, (channels, count, k * width)), slice(first, first + k * count, k)
+            yield part.reshape((channels, count, k * width)), slice(first, first + k * count, k)
 
     def diagonals(self) -> Iterator[tuple[int, Any]]:
         """Where each column of a kernel lies in (channels, lines of it, width, outputs)."""
@@ -78,15 +78,15 @@ def by_bands(xp: Any, x: Array, weight: Array, padding: Sizes, dilation: Sizes) 
     matrix = xp.zeros((channels, layout.kernel[0], layout.width, layout.outputs), x.dtype)
     for i, at in layout.diagonals():
         matrix[at] = weight[:, 0, :, i, None]
-    matrix = xp.reshape(matrix, (channels, -1, layout.outputs))
+    matrix = matrix.reshape((channels, -1, layout.outputs))
     result = xp.empty((layout.images, channels, high, layout.outputs), x.dtype)
     for images, some in layout.pieces(xp):
         runs = layout.runs(xp, x[images, some], layout.width, layout.above)
         sums = xp.empty((*runs.shape[:2], layout.outputs), x.dtype)
         for rows, lines in layout.rows(xp, runs):
             np.matmul(rows, matrix[some], out=sums[:, lines])
-        sums = xp.reshape(sums, (runs.shape[0], -1, layout.lines, layout.outputs))
-        result[images, some] = xp.swapaxes(sums[:, :, :high], 0, 1)
+        sums = sums.reshape((runs.shape[0], -1, layout.lines, layout.outputs))
+        result[images, some] = sums[:, :, :high].swapaxes(0, 1)
     return result
 
 
@@ -100,8 +100,8 @@ def by_bands_weight(
         runs = layout.runs(xp, x[images, some], layout.width, layout.above)
         slopes = layout.runs(xp, grad_output[images, some], layout.outputs, 0)
         for rows, lines in layout.rows(xp, runs):
-            total[some] += xp.matmul(xp.swapaxes(rows, 1, 2), slopes[:, lines])
-    total = xp.reshape(total, (layout.channels, kernel[0], layout.width, layout.outputs))
+            total[some] += xp.matmul(rows.swapaxes(1, 2), slopes[:, lines])
+    total = total.reshape((layout.channels, kernel[0], layout.width, layout.outputs))
     result = xp.zeros((layout.channels, 1, *kernel), x.dtype)
     for i, at in layout.diagonals():
         result[:, 0, :, i] = xp.sum(total[at], axis=-1)

@@ -104,7 +104,7 @@ def _kernels(xp: Any, weight: Array, groups: int) -> Array:
     """(positions along the first dim, groups, outputs of a group, rows)."""
     moved = weight.transpose(2, 0, 1, *range(3, weight.ndim))
     rows = prod(weight.shape[1:2] + weight.shape[3:])
-    return xp.reshape(moved, (weight.shape[2], groups, weight.shape[0] // groups, rows))
+    return moved.reshape((weight.shape[2], groups, weight.shape[0] // groups, rows))
 
 
 def by_lines(
@@ -114,7 +114,7 @@ def by_lines(
     layout, kernels = Lines(input, outputs, geometry, groups), _kernels(xp, weight, groups)
     out_channels, width = weight.shape[0], layout.width
     result = xp.empty((input.shape[0], out_channels, *outputs), input.dtype)
-    flat = xp.reshape(result, (input.shape[0], groups, kernels.shape[2], prod(outputs)))
+    flat = result.reshape((input.shape[0], groups, kernels.shape[2], prod(outputs)))
     some = max(1, AT_ONCE // (out_channels * width))
     for images, lines in layout.batches(xp, input, out_channels):
         columns = layout.of(xp, input[images], lines)
@@ -138,8 +138,8 @@ def by_lines_input(
     kernel, stride, padding, dilation = geometry
     around = tuple([d * (k - 1) - p for k, p, d in zip(kernel, padding, dilation)])
     turned = weight[(..., *[slice(None, None, -1)] * len(kernel))]
-    turned = xp.reshape(turned, (groups, weight.shape[0] // groups, *weight.shape[1:]))
-    turned = xp.reshape(xp.swapaxes(turned, 1, 2), (weight.shape[1] * groups, -1, *kernel))
+    turned = turned.reshape((groups, weight.shape[0] // groups, *weight.shape[1:]))
+    turned = turned.swapaxes(1, 2).reshape(weight.shape[1] * groups, -1, *kernel)
     return by_lines(xp, grad_output, turned, size, (kernel, stride, around, dilation), groups)
 
 
@@ -149,13 +149,13 @@ def by_lines_weight(
     """The adjoint in the weight: products of the gradient and the columns, added up."""
     images, out_channels, *outputs = grad_output.shape
     layout, each = Lines(input, tuple(outputs), geometry, groups), out_channels // groups
-    flat = xp.reshape(grad_output, (images, groups, each, prod(outputs)))
+    flat = grad_output.reshape((images, groups, each, prod(outputs)))
     total = xp.zeros((layout.positions, groups, each, layout.rows), input.dtype)
     for some, lines in layout.batches(xp, input, out_channels):
         columns, width = layout.of(xp, input[some], lines), layout.width
         slopes = flat[some, ..., lines.start * width : lines.stop * width]
         parts = layout.parts(columns, 0, lines.stop - lines.start)
         for sums, part in zip(total, parts, strict=True):
-            sums += xp.sum(xp.matmul(slopes, xp.swapaxes(part, -1, -2)), axis=0)
-    total = xp.reshape(total, (layout.positions, out_channels, -1, *geometry[0][1:]))
+            sums += xp.sum(xp.matmul(slopes, part.swapaxes(-1, -2)), axis=0)
+    total = total.reshape((layout.positions, out_channels, -1, *geometry[0][1:]))
     return xp.ascontiguousarray(total.transpose(1, 2, 0, *range(3, total.ndim)))
