@@ -34,6 +34,8 @@ LONG, LEAST_BUFFER = 512, 16  # elements of a row, and of NumPy's smallest buffe
 QUICK = frozenset(["exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "tan", "sinh",
                    "cosh", "tanh", "arcsin", "arctan", "arcsinh"])  # fmt: skip
 IN_WORDS = frozenset(["add", "subtract", "multiply"])
+# What takes less time than a table where float32 takes as little to be made of it and rounded.
+CHEAP = frozenset(["square", "reciprocal", "floor", "ceil", "trunc"])
 AS_INTEGERS = frozenset(["positive_part"])  # what is computed of half precision as it is
 WORKING = frozenset(["BINARY_OP", "CALL", "CALL_KW", "COMPARE_OP", "UNARY_NEGATIVE"])
 
@@ -197,7 +199,7 @@ def forward_by_blocks(op: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
         if widens and is_half(x.dtype) and not (quick and x.dtype is HALF):
             if words is not None and len(args) == 2 and not params:
                 value = in_words(words, *args)
-            elif alone and x.size >= tables.MANY:
+            elif alone and x.size >= tables.MANY and (x.dtype is HALF or op.ufunc not in CHEAP):
                 value = _by_table(blocked, op.dense, *args, **params)
             if value is None:
                 value = blocked(*args, **params)

@@ -122,7 +122,7 @@ def _gates(xp: Any, x: Array, turned: Array, gates: int) -> Array:
     """(rows, gates, hidden_size) of rows of inputs, or of states."""
     product = xp.matmul(x, turned)
     if product.ndim == 3:
-        return xp.swapaxes(product, 0, 1)
+        return product.swapaxes(0, 1)
     return product.reshape(len(x), gates, product.shape[1] // gates)
 
 
@@ -226,7 +226,9 @@ class Lstm(Scan):
                 now, slopes = xp.matmul(projected[at], a.w_hr), None
             lstm_back(xp, d[at], dc[:count], now, slopes, into_cell[at], gates[at])
             if apart:
-                slopes = xp.sum(xp.matmul(xp.swapaxes(d[at], 0, 1), w), axis=0)
+                slopes, *others = xp.matmul(d[at].swapaxes(0, 1), w)
+                for other in others:
+                    slopes += other
             else:
                 slopes = xp.matmul(d[at].reshape(count, 4 * n), a.w_hh)
             if count == len(dh):
