@@ -191,9 +191,16 @@ def test_norms_over_the_last_dims_are_those_of_the_table(
         assert written(*args) is None
 
 
+def test_a_reciprocal_root_is_that_of_the_table_bit_by_bit() -> None:
+    op, x = TABLE["rsqrt"], abs(operands((SHAPE,))[0])
+    written = registry.FORWARDS["rsqrt"]
+    np.testing.assert_array_equal(written(x), op.forward(get("cpu").xp, x))
+    assert written(x.astype(float)) is None and written(x.T) is None
+
+
 def test_ends_are_those_of_the_table() -> None:
     ends = np.array([-np.inf, -1e30, -200, -0.0, 0, 200, 1e30, np.inf, np.nan], np.float32)
-    for name in ("sigmoid", "silu", "gelu"):
+    for name in ("sigmoid", "silu", "gelu", "rsqrt"):
         op = TABLE[name]
         with np.errstate(all="ignore"):
             got = registry.FORWARDS[name](ends)

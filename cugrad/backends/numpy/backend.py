@@ -38,6 +38,10 @@ from .sums import (
 )  # fmt: skip
 
 Array = np.ndarray[Any, Any]
+# Without the detours of np.sum and np.max, which take longer than few numbers.
+TOTAL: Any = np.add.reduce
+LARGEST: Any = np.maximum.reduce
+SMALLEST: Any = np.minimum.reduce
 
 # Overflow and division by zero are values, as on a GPU, not warnings. Setting NumPy's error state
 # around each op would cost four times the op. Where warnings are errors, ops run again in quiet().
@@ -141,16 +145,16 @@ class NumpyNamespace(Features):
 
     @staticmethod
     def max(a: Array, axis: Any = None, keepdims: bool = False) -> Array:
-        return np.maximum.reduce(a, axis, None, None, keepdims)  # without the detours of np.max
+        return LARGEST(a, axis, None, None, keepdims)
 
     @staticmethod
     def min(a: Array, axis: Any = None, keepdims: bool = False) -> Array:
-        return np.minimum.reduce(a, axis, None, None, keepdims)
+        return SMALLEST(a, axis, None, None, keepdims)
 
     @staticmethod
     def sum(a: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
         if a.size < MANY and dtype is None and a.dtype.char in "fd":
-            return np.add.reduce(a, axis, None, None, keepdims)
+            return TOTAL(a, axis, None, None, keepdims)
         if dtype is None and a.size >= MANY and a.dtype.char in "fd" and a.flags.c_contiguous:
             everything = axis is None or type(axis) is tuple and len(axis) == a.ndim
             if everything and a.size >= 16 * MANY:

@@ -1,4 +1,4 @@
-"""Smooth activations of float32: each step of a block is written where its result will lie."""
+"""Smooth functions of float32: each step of a block is written where its result will lie."""
 
 from __future__ import annotations
 
@@ -24,6 +24,15 @@ def _sigmoid_into(x: Array, out: Array) -> None:
 @forward("sigmoid")
 def _sigmoid(x: Array) -> Array | None:
     return in_blocks(_sigmoid_into, 0, x)
+
+
+@forward("rsqrt")
+def _rsqrt(x: Array) -> Array | None:
+    def block(x: Array, out: Array) -> None:
+        np.sqrt(x, out)
+        np.divide(1, out, out)
+
+    return in_blocks(block, 0, x)
 
 
 @forward("silu")
