@@ -84,6 +84,22 @@ def what_the_host_has_changed_is_read_before_and_behind() -> None:
 
 
 @program
+def what_is_held_for_its_return_is_written_to_when_it_has_left() -> None:
+    copies, tensor, span = sent()
+    del tensor
+    copies.drain()
+    lane = lane_of(copies, "states")
+    there = make(copies.bring_state(span, lane))
+    there += 1
+    span = copies.send_state(there, OffloadOptions(), lane, span)
+    copies.drop_state(span)
+    assert copies.expect_state(span, lane)
+    copies.release_finished(0)  # the lane waits
+    there = make(copies.bring_state(span, lane))
+    there += 1
+
+
+@program
 def a_block_is_read_on_two_streams() -> None:
     copies, tensor, span = sent()
     del tensor
