@@ -196,4 +196,4 @@ def contiguous_strides(shape: Shape) -> Shape:
 
 def keeps_order(array: Any) -> bool:
     """Whether a copy has the order of its strides: not that of an expanded array."""
-    return array.flags.c_contiguous or 0 not in array.strides
+    return 0 not in array.strides or array.flags.c_contiguous

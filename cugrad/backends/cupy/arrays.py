@@ -11,7 +11,16 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
-__all__ = ["Blank", "alloc", "blank", "by_value", "form_of", "new_array", "zeros_like"]
+__all__ = [
+    "Blank",
+    "alloc",
+    "blank",
+    "by_value",
+    "empty_like",
+    "form_of",
+    "new_array",
+    "zeros_like",
+]
 
 Array = Any  # cupy.ndarray
 
@@ -49,11 +58,24 @@ def new_array(form: Blank) -> Array:
     return array
 
 
-def zeros_like(a: Array, dtype: Any = None) -> Array:
+def empty_like(a: Array, dtype: Any = None) -> Array:
     """As NumPy's. CuPy finds out how the array lies, which takes as long as all the rest."""
-    if not a.flags.c_contiguous:
+    if not a._c_contiguous:
+        return cupy.empty_like(a, dtype)
+    dtype = a.dtype if dtype is None else np.dtype(dtype)
+    kind, size = dtype if dtype.kind == "V" else dtype.type, a.size * dtype.itemsize
+    array = blank(ndarray)
+    array._init(a.shape, kind, alloc(size), None, None)
+    return array
+
+
+def zeros_like(a: Array, dtype: Any = None) -> Array:
+    """As NumPy's; see `empty_like`."""
+    if not a._c_contiguous:
         return cupy.zeros_like(a, dtype)
-    return cupy.zeros(a.shape, a.dtype if dtype is None else dtype)
+    array = empty_like(a, dtype)
+    array.fill(0)
+    return array
 
 
 def by_value(size: int) -> np.dtype[Any]:

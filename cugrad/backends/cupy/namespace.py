@@ -17,10 +17,10 @@ import numpy as np
 from ..features import Features
 from ..wanted import wanted
 from ..written_to import may_write
-from .arrays import zeros_like
+from .arrays import empty_like, zeros_like
 from .capture import capturing
 from .codecs import CodecKernels
-from .fused.copies import copyto, dense
+from .fused.copies import copyto, dense, ones_like
 from .fused.rows import mean_of
 from .gemm import matmul
 from .launches import order
@@ -128,7 +128,8 @@ class CupyNamespace(Features):
     lstm_step, lstm_back = staticmethod(cells.lstm_step), staticmethod(cells.lstm_back)
     ascontiguousarray = staticmethod(dense)
     gru_step, gru_back = staticmethod(cells.gru_step), staticmethod(cells.gru_back)
-    zeros_like = staticmethod(zeros_like)
+    empty_like = staticmethod(empty_like)
+    ones_like, zeros_like = staticmethod(ones_like), staticmethod(zeros_like)
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(cupy, name)

@@ -359,10 +359,11 @@ def laid_as(like: Any, new: Callable[[tuple[int, ...]], Any]) -> Any:
 def _like(function: str, input: Tensor, dtype: Any, device: Any, grad: bool, *value: Any) -> Tensor:
     like = input._array
     kind = like.dtype if dtype is None else dtypes.as_dtype(dtype).numpy
-    if device is None and not several.devices and function != "empty_like":
+    if device is None and not several.devices:
         backend = backend_of(like)
         if backend.readable and keeps_order(like):
-            return _finish(getattr(backend.xp, function)(like, *value, dtype=kind), grad)
+            array = getattr(backend.xp, function)(like, *value, dtype=kind)
+            return _finish(known(array) if function == "empty_like" else array, grad)
     backend, place = _place(input.device if device is None else device)
     with backend.use_device(place.index):
         here = backend is backend_of(input._array) and not (several.devices and are_away((input,)))

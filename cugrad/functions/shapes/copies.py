@@ -8,6 +8,7 @@ from typing import Any
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...dtypes import check_fits, int64
+from ...errors import NoArray
 from ...ops import dims as D
 from ...tensor import Tensor, make
 from ..calls.arguments import array_of, check_known, fresh, varargs
@@ -193,11 +194,15 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         raise TypeError(
             "cat(): argument 'tensors' (position 1) must be tuple of Tensors, not Tensor"
         )
-    shapes = [array_of(x, "cat", "tensors").shape for x in tensors]
+    try:
+        shapes = [x._array.shape for x in tensors]
+    except (AttributeError, NoArray):
+        shapes = [array_of(x, "cat", "tensors").shape for x in tensors]
     if not shapes:
         raise ValueError("torch.cat(): expected a non-empty list of Tensors")
     first, empty = shapes[0], []
-    if shapes.count(first) < len(shapes):
+    differ = shapes.count(first) < len(shapes)
+    if differ:
         empty = [x for x, s in zip(tensors, shapes) if s == (0,)]
         joined = [(x, s) for x, s in zip(tensors, shapes) if s != (0,)]
         tensors, shapes = (list(column) for column in zip(*joined))  # (0,) joins with everything
@@ -206,7 +211,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     if not first:
         raise RuntimeError("zero-dimensional tensor (at position 0) cannot be concatenated")
     dim = D.canonical_dim(dim, len(first))
-    for i, shape in enumerate(shapes):
+    for i, shape in enumerate(shapes if differ else ()):
         if shape != first:
             _check_joins(first, shape, dim, i)
     if empty:  # of them the result has the dtype alone; their gradients are empty, not absent

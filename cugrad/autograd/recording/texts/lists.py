@@ -32,7 +32,11 @@ JOINED = """\
 try:
     if (_mode := state.fast) != {UNUSUAL}:
         _arrays = [_x._array for _x in {x}]
-        _launch, _meta, _shown = launches[{key}]
+        _forms = tuple([_x._form for _x in {x}])
+        if None in _forms or (_found := by_forms.get({formed})) is None:
+            _found = launches[{key}]
+            {telling}
+        _launch, _meta, _shown = _found
         _y = _launch({operands})
         if _y is None:
             raise TypeError
@@ -54,6 +58,14 @@ try:
         return _t
 except Exception:  # nothing is kept, or the general way says what is wrong
     pass
+"""
+
+# Leaves are told their form, and what they have computed that of others.
+TELLING = """\
+if all([_x._form is not None or _x._requires_grad and _x._node is None for _x in {x}]):
+    _forms = tuple([tell_form(_x, _x._array, named_form) for _x in {x}])
+    if None not in _forms:
+        by_forms[{formed}] = _found
 """
 
 # A row that makes several views of one tensor, and saves nothing.
@@ -92,9 +104,11 @@ def wrapping(y: str, t: str, attach: str, form: str = "") -> str:
 
 def text_of_joined(op: Op, kept: Any) -> str:
     """The fast path of a row of a list; `kept` is what a backend keeps of it."""
-    told = ["_arrays", *op.params]
+    told, x = ["_arrays", *op.params], op.inputs[0]
+    formed = kept.key(told, ["_forms"])
     return filled(
-        JOINED, x=op.inputs[0], key=kept.key(told), operands=", ".join(told), UNUSUAL=UNUSUAL,
+        JOINED, x=x, key=kept.key(told), formed=formed,
+        telling=filled(TELLING, x=x, formed=formed), operands=", ".join(told), UNUSUAL=UNUSUAL,
         INFERRING=INFERRING, wrap=wrapping("_y", "_t", "", "_shown"),
         hang=filled(HANG, t="_t", node="_node"),
     )  # fmt: skip

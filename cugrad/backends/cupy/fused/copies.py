@@ -11,13 +11,14 @@ import numpy as np
 
 from ...traced.arrays import NUMBERS, Trace, Traced, Untraceable
 from ...wanted import wanted
+from ..arrays import empty_like
 from ..launches import order
 from ..launches.rows import form_of_array, key_text, named, of_array_or_value, straight
 from .expressions import checked
 from .launch import KernelPlan, New, are_apart, dense_strides, graph_of
 from .layouts import Operand, layout_of
 
-__all__ = ["copies_in_place", "copy_into", "copyto", "dense", "dense_copy"]
+__all__ = ["copies_in_place", "copy_into", "copyto", "dense", "dense_copy", "ones_like"]
 
 Array = Any  # cupy.ndarray
 ndarray = cupy.ndarray
@@ -68,6 +69,16 @@ def copyto(dst: Array, src: Any, casting: str = "same_kind", where: Any = None) 
         if (casting == "unsafe" or src.dtype == dst.dtype) and copy_into(dst, src) is not None:
             return
     order.copyto(dst, src, casting, where)
+
+
+def ones_like(a: Array, dtype: Any = None) -> Array:
+    """As NumPy's."""
+    if not a._c_contiguous:
+        return cupy.ones_like(a, dtype)
+    array = empty_like(a, dtype)
+    if copy_into(array, 1) is None:
+        array.fill(1)
+    return array
 
 
 def copies_in_place(plain: Any) -> Any:
