@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...dtypes import is_differentiable
-from ...tensor import UNCOUNTED, Tensor, make
+from ...tensor import UNCOUNTED, Rare, Tensor, make
 from ..inference import inference_mode
 from ..mode import enable_grad, state, will_change, writes_watched
 from .node import edge_of
@@ -30,7 +30,8 @@ class View:
 
     def __init__(self, base: Tensor, steps: tuple[Step, ...], creation: int) -> None:
         self.base, self.steps, self.creation = base, steps, creation
-        self.version = base.counter[0]  # when the view was made, or last changed and recorded
+        # when the view was made, or last changed and recorded
+        self.version = (base._counter or base.counter)[0]
         self.maker: str | None = None  # the node it had, in the words of an error
         self.retains = False  # whether its next node shall retain its gradient
         self.accumulates = False  # whether the user has made it a leaf: `requires_grad_()`
@@ -208,12 +209,16 @@ def attach(view: Tensor, parent: Tensor, op: Op, params: dict[str, Any], creatio
 
 def register(view: Tensor, base: Tensor, steps: tuple[Step, ...], creation: int) -> None:
     """Makes `base`, which is no view itself, and `view` know each other."""
-    view._counter = base.counter  # one storage, one version
-    view.rare.view = View(base, steps, creation)
-    views = base.rare.views
+    counter = view._counter = base._counter or base.counter  # one storage, one version
+    rare = view._rare
+    if rare is None:
+        rare = view._rare = Rare()
+    rare.view = View(base, steps, creation)
+    rare = base._rare or base.rare
+    views = rare.views
     if views is None:
-        views = base.rare.views = []
-        known_by(base.counter, base)
+        views = rare.views = []
+        known_by(counter, base)
     elif len(views) >= 8 and len(views) & (len(views) - 1) == 0:  # at powers of two: drop the dead
         views[:] = [ref for ref in views if ref() is not None]
     views.append(weakref.ref(view))

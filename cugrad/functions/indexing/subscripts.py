@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ...autograd.mode import state
-from ...backends import backend_of
+from ...backends import BY_ARRAY_TYPE, backend_of
 from ...backends.batched.arrays import BatchedArray
 from ...backends.several import at_home, beside, there
-from ...ops.table import raw
+from ...ops.table import TABLE, raw
 from ...tensor import Tensor
 from .bounds import check_picks
 
@@ -84,10 +84,9 @@ def picked(row: Callable[..., Any], tensors: tuple[Tensor, ...], indices: Index,
     after the call does not change the gradient.
     """
     check_picks(tensors[0]._array.shape, indices)
-    if state.grad_enabled and any(t._requires_grad for t in tensors):
+    if state.grad_enabled and True in [t._requires_grad for t in tensors]:
         with at_home(indices):
-            copied: Any = raw.clone  # type: ignore[attr-defined]
-            indices = tuple([copied(i, "C") if hasattr(i, "dtype") else i for i in indices])
+            indices = tuple([_copied(i) if hasattr(i, "dtype") else i for i in indices])
     try:
         return row(*tensors, indices, *rest)
     except IndexError as error:
@@ -99,6 +98,13 @@ def picked(row: Callable[..., Any], tensors: tuple[Tensor, ...], indices: Index,
         if not said:
             raise
         raise IndexError(f"shape mismatch: indexing tensors{said}{shapes}") from None
+
+
+def _copied(index: Any) -> Any:
+    backend = BY_ARRAY_TYPE.get(type(index))
+    if backend is None or not backend.runs_rows:
+        return raw.clone(index, "C")  # type: ignore[attr-defined]
+    return backend.row_function(TABLE["clone"])(index, "C")
 
 
 def _item(array: Any, item: Any) -> Any:
