@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import log, pi
+from math import log, pi, sqrt
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from ..exponential import SCALE, powers
 from .registry import backward, forward, in_blocks
 
 Array = np.ndarray[Any, Any]
+SLOPE, CUBE = 2 * sqrt(2 / pi), 0.044715  # of gelu by tanh
 
 
 def _sigmoid_into(x: Array, out: Array) -> None:
@@ -68,7 +69,24 @@ def _gelu(x: Array, approximate: str = "none") -> Array | None:
         out += 1
         np.divide(x, out, out)
 
-    return None if approximate == "tanh" else in_blocks(block, 1, x)
+    if approximate == "tanh":
+        return in_blocks(_gelu_by_tanh, 0, x)
+    return in_blocks(block, 1, x)
+
+
+def _gelu_by_tanh(x: Array, out: Array) -> None:
+    np.square(x, out)
+    _odds_by_tanh(out, x, out)
+    np.divide(x, out, out)
+
+
+def _odds_by_tanh(square: Array, x: Array, out: Array) -> None:
+    """1 / σ(2u), which is 2 / (1 + tanh u), with u = √(2/π) (x + 0.044715 x³)."""
+    np.multiply(square, -CUBE * SLOPE * SCALE, out)
+    out += -SLOPE * SCALE
+    out *= x
+    powers(out, out)
+    out += 1
 
 
 @backward("gelu")
@@ -85,7 +103,20 @@ def _gelu_slope(g: Array, saved: Any, params: Any, inputs: Any) -> Any:
         out += density  # d x Φ(x) = Φ(x) + x φ(x)
         out *= g
 
-    if params["approximate"] == "tanh":
-        return None
-    slope = in_blocks(block, 1, g, saved["self"])
+    by_tanh = params["approximate"] == "tanh"
+    slope = in_blocks(_slope_by_tanh if by_tanh else block, 1 + by_tanh, g, saved["self"])
     return None if slope is None else (slope,)
+
+
+def _slope_by_tanh(g: Array, x: Array, out: Array, bend: Array, sigmoid: Array) -> None:
+    np.square(x, bend)
+    _odds_by_tanh(bend, x, sigmoid)
+    np.divide(1, sigmoid, sigmoid)
+    bend *= 3 * CUBE * SLOPE
+    bend += SLOPE
+    np.subtract(1, sigmoid, out)  # d x σ(v) = σ(v) + σ(v) (1 - σ(v)) x v', with v = 2u
+    out *= sigmoid
+    out *= x  # which is 0 before it meets what may be infinite
+    out *= bend
+    out += sigmoid
+    out *= g
