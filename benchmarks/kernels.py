@@ -225,6 +225,8 @@ def ops() -> list[Case]:
              passes=(1.25, 1.25)),
         Case("avg_pool2d 2x2, channels last", image(images), lambda x: F.avg_pool2d(x, 2), "1/1",
              1, 1, passes=(1.25, 1.25)),
+        Case("global average, channels last", image(images), lambda x: F.adaptive_avg_pool2d(x, 1),
+             "1/1", 1, 1),
         Case("adaptive_max_pool2d, uneven", images, lambda x: F.adaptive_max_pool2d(x, 3), "1/2",
              1, 1),
         Case("attention, causal", heads(), attend, "1/2-3", 1, 2),

@@ -30,6 +30,7 @@ Array = Any  # cupy.ndarray
 ndarray = cupy.ndarray
 LONG = 1 << 14  # elements of a row that several blocks share, where rows are few
 FEW = 256  # rows
+SHORT, LANES = 4096, 32  # elements of a row that a few threads add up; rows of a block
 PARTS = 1024  # blocks that are enough for a GPU
 THREADS, STEPS = 512, 8  # of a block that has a part of a row, and that a thread should do
 
@@ -44,7 +45,12 @@ def _total(kind: str, x: Array, dim: Dims, keepdim: bool) -> Array | None:
     if not is_long and not (rows.fits and (rows.inner == 1 or rows.number >= 32 * FEW)):
         return None
     shape = [1 if d in dims else n for d, n in enumerate(x.shape) if keepdim or d not in dims]
-    x, result = dense(x), ndarray(tuple(shape), x.dtype)
+    result = ndarray(tuple(shape), x.dtype)
+    last = _with_channels_last(x, dims)
+    if last is not None and (rows.n <= SHORT or rows.number >= 32 * LANES):
+        x, is_long, rows = last, False, rows._replace(inner=x.shape[1])
+    else:
+        x = dense(x)
     if is_long:
         _of_long_rows(kind, x, result, rows)
         return result
@@ -55,6 +61,14 @@ def _total(kind: str, x: Array, dim: Dims, keepdim: bool) -> Array | None:
     run((grid,), (block,),
         (x, result, int64(rows.number), int32(rows.n), int32(rows.inner), int32(team)))  # fmt: skip
     return result
+
+
+def _with_channels_last(x: Array, dims: tuple[int, ...]) -> Array | None:
+    """x in the order of memory, where its channels lie last and dims are all that they lie at."""
+    if x.ndim < 3 or x._c_contiguous or dims != tuple(range(2, x.ndim)):
+        return None
+    turned = x.transpose(0, *dims, 1)
+    return turned if turned._c_contiguous else None
 
 
 def _of_long_rows(kind: str, x: Array, result: Array, rows: Scores) -> None:
