@@ -228,6 +228,7 @@ class Outbound:
         """Lets go of what has left. If more than `backlog` bytes are under way, a stream waits for
         the oldest: the stream that allocated the storage, because its memory goes back there; and
         those that use it still, since they will not be asked to wait before they write to that.
+        What was sent and is not wanted any more may have been left to an ordinary tensor.
         """
         if self.staging.bytes:
             self.staging.advance()
@@ -240,17 +241,22 @@ class Outbound:
                     wait_for(compute, event)
                 else:
                     meter.wait(compute, event, ("backlog", 0))
-                span = ref()
-                if span is not None and span.in_use:
-                    now = self.backend.current_stream()
-                    for user in (span.stream, *[now] * (now != span.stream)):
-                        if user != compute:
-                            wait_for(user, event)
+                self._users_wait(ref(), compute, event)
             self._leaving.popleft()
             self.leaving_bytes -= nbytes
             span = ref()
             if span is not None:
                 self._has_left(span)
+
+    def _users_wait(self, span: Span | None, arena: Any, left: Any) -> None:
+        """Has streams that may write to memory of an arena's wait until a copy has left it."""
+        if span is not None and not span.in_use:
+            return
+        now = self.backend.current_stream()
+        users = [now] if span is None or span.stream == now else [now, span.stream]
+        for user in users:
+            if user != arena:
+                wait_for(user, left)
 
     def forget(self, span: Span) -> Any:
         """Frees the memory that a span is leaving. Returns the event after which it has left."""
@@ -319,6 +325,7 @@ class Outbound:
                 entries.append(entry)
                 continue
             wait_for(compute, event)
+            self._users_wait(None, compute, event)
             self.leaving_bytes -= nbytes
         self._leaving = deque(entries)
         self._staying = [ref for ref in self._staying if ref() is not None]

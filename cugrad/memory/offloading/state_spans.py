@@ -8,7 +8,7 @@ from ...runtime.kept import Guarded, whole
 from ..geometry import BYTE, root_of, span_of
 from .ledger import Ledger
 from .options import OffloadOptions
-from .places import OnDisk, OnHost, Pageable, Restored
+from .places import OnDisk, OnHost, Pageable
 from .session import Session, bytes_under_way
 from .span import Span
 from .staging import HostCopy, for_threads
@@ -127,13 +127,10 @@ class StateSpans(Guarded):
         compute = self._refuse_capture()
         span.session.meter = span.options.counts.meter
         span.asked_for()
-        place, flat = span.place, span.held if self._is_of(span, compute) else None
+        flat = span.held if self._is_of(span, compute) else None
         if flat is None:
             self.release_finished()
             flat = self.back.bytes_of(span, compute, None, lane, self._is_of(span, compute))
-            if type(place) is Restored and type(place.origin) is OnHost:
-                # it has left since it was held for this, and who writes to it is not told to wait
-                compute.wait_event(place.origin.copied)
         span.hand_out()
         span.use(True)
         return flat

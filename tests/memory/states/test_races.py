@@ -99,6 +99,32 @@ def what_is_held_for_its_return_is_written_to_when_it_has_left() -> None:
     there += 1
 
 
+def left_to_an_ordinary_tensor() -> tuple[Any, Any]:
+    """An engine, and a tensor in a lane's memory, of which a copy is under way that no one wants."""
+    copies, tensor, span = sent()
+    del tensor
+    copies.drain()
+    lane = lane_of(copies, "states")
+    there = make(copies.bring_state(span, lane))
+    there += 1
+    copies.send_state(there, OffloadOptions(), lane, span)
+    return copies, there
+
+
+@program
+def what_was_sent_and_is_wanted_no_more_is_written_to() -> None:
+    copies, there = left_to_an_ordinary_tensor()
+    copies.release_finished(0)  # the lane waits
+    there += 1
+
+
+@program
+def what_was_sent_and_is_wanted_no_more_is_written_to_behind_another_copy() -> None:
+    copies, there = left_to_an_ordinary_tensor()
+    copies.send_state(cugrad.ones(SIZE, device="simulated"), OffloadOptions(backlog=0))
+    there += 1
+
+
 @program
 def a_block_is_read_on_two_streams() -> None:
     copies, tensor, span = sent()
