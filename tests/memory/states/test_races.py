@@ -100,7 +100,7 @@ def what_is_held_for_its_return_is_written_to_when_it_has_left() -> None:
 
 
 def left_to_an_ordinary_tensor() -> tuple[Any, Any]:
-    """An engine, and a tensor in a lane's memory, of which a copy is under way that no one wants."""
+    """An engine, and a tensor in a lane's memory, with a copy under way that no one wants."""
     copies, tensor, span = sent()
     del tensor
     copies.drain()
