@@ -191,13 +191,12 @@ class Clock:
 @contextmanager
 def windows_of(scale: float) -> Iterator[None]:
     """Within it windows are those of a network whose bytes stand for so many."""
-    before = context.LEAST, context.DEVICE, context.SIXTH
-    context.LEAST = int(before[0] / scale)
-    context.DEVICE, context.SIXTH = [int(each * scale) for each in before[1:]]
+    before = context.LEAST, context.DEVICE
+    context.LEAST, context.DEVICE = int(before[0] / scale), int(before[1] * scale)
     try:
         yield
     finally:
-        context.LEAST, context.DEVICE, context.SIXTH = before
+        context.LEAST, context.DEVICE = before
 
 
 def measure(name: str, kind: str, tokens: int, layers: int, windows: int) -> dict[str, Any]:

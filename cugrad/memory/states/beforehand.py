@@ -162,7 +162,7 @@ class Beforehand(DuringBackward):
         window: the last ones are dropped before they have to.
         """
         window = self.steps.gradients
-        more = sum(window.here.values()) - (window.limit or 0) // STAYS
+        more = sum(window.here.values()) - int((window.limit or 0) / STAYS)
         for home in list(window.here):
             if more <= 0:
                 break
@@ -233,6 +233,10 @@ class Beforehand(DuringBackward):
             self.on.clear()
         else:
             super().end_step(optimizer)
+            here = self.steps.weights.here
+            if len(here) == len(self.steps.weights.members):  # none of them leaves by itself
+                for home in list(here):
+                    home.send()
 
     def _has_room(self) -> bool:
         """Whether the host has room for another version of all weights and states."""

@@ -38,14 +38,14 @@ BEHIND, DURING = "behind backward", "during backward"
 LEAST = 1 << 26  # bytes of a kind on the device at least, where the user names no number
 # In a step within backward a parameter and two states leave for each that come, all by one queue:
 WINDOW = 4  # of the largest tensors: one is used, one comes, two leave
-# If weights are elsewhere and states pass the device within backward, forward moves one part over
-# the link, backward six in twice that time. Where computing takes just as long as all these copies,
-# a third of the weights' bytes is still to move each way when backward ends: the windows of weights
-# and of states share that. Of other places backward moves no more than its time allows.
-PART = 3  # of all weights one, in each of these two windows
-DEVICE = 16  # of the device's memory one, at most, for that
-# If gradients leave, too, that is a part more, out, and what the last ones need not: these windows.
-HALF, SIXTH = 2, 6
+WINDOW_OF_PAIRS = 6  # of states, of which a parameter has two
+# If weights are elsewhere and states pass the device within backward, three times their bytes
+# leave from when backward begins on: a weight and two states. Where computing takes just as long as
+# that, backward has two thirds of the time; so as many bytes as all weights have are still there
+# when it ends, for the next forward: the windows of weights and of states share that. If gradients
+# leave, too, as many have to of theirs. Of other places backward moves what its time allows.
+PART = 2  # of all weights one, in each of these windows
+DEVICE = 6  # of the device's memory one, at most, for that
 
 
 class offload_states:
@@ -77,8 +77,8 @@ class offload_states:
             those are; behind a step a weight is its master, rounded.
         window: bytes on the device of each kind that is elsewhere; None: four of the largest
             tensors, at least 64 MiB, and all weights, if they are no more than that and a tensor.
-            Where weights are elsewhere and states pass the device within backward: a third of all
-            weights, if that is more, up to a sixteenth of the device's memory.
+            Where weights are elsewhere and states pass the device within backward: half of all
+            weights, if that is more, up to a sixth of the device's memory.
         min_bytes: parameters smaller than this stay, and those without dims, with their gradients
             and states.
         host_limit: bytes of page-locked memory to use; None: what the host can give.
@@ -219,7 +219,10 @@ class offload_states:
         place, limit = self._asked[name], None
         if place != "device":
             limit = self._usual_window(name) if self._limit is None else self._limit
-        options = OffloadOptions(host_limit=self._host_limit, backlog=limit)
+        backlog = limit
+        if limit is not None and limit >= sum([param.nbytes for param in self._params]):
+            backlog = len(PLACES) * limit  # what is sent of it stays there, and is not waited for
+        options = OffloadOptions(host_limit=self._host_limit, backlog=backlog)
         if place == "disk":
             options = OffloadOptions(pinned=False, spill=self._disk())
         return Window(name, limit, options)
@@ -233,9 +236,10 @@ class offload_states:
         largest, total = max(sizes, default=0), sum(sizes)
         limit = max(LEAST, WINDOW * largest)
         through = self._asked["states"] in ("stream", "disk") and self._during
-        if self._is_ahead:
-            limit = max(limit, min(total // HALF, self._device_memory() // SIXTH))
-        elif through and self._asked["weights"] != "device" and name != "gradients":
+        if name == "states" and (through or self._is_ahead):
+            limit = max(limit, WINDOW_OF_PAIRS * largest)
+        from_host = through and self._asked["weights"] != "device" and name != "gradients"
+        if from_host or self._is_ahead:
             limit = max(limit, min(total // PART, self._device_memory() // DEVICE))
         return total if name != "states" and limit < total <= limit + largest else limit
 
