@@ -320,6 +320,7 @@ def simulate(
     # plain training takes what it takes; the others have what there is
     capacity = base.capacity if plain is None else int(base.capacity / scale)
     with simulated.configured(base, capacity, scale=scale, flops=rates, policy="timed"):
+        gc.collect()  # what the one before has left has no room here
         simulated.reset()
         with windows_of(scale):
             taken = measure(name, kind, tokens, layers, windows)

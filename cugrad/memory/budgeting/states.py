@@ -14,6 +14,7 @@ from ...tensor import Tensor
 from ..sizes import free_host, size
 from ..states.context import BEHIND, DURING, offload_states
 from ..states.masters import steps_by_buckets
+from ..states.reporting.bound import least_seconds
 from .known_steps import BudgetError, first_plan, moved
 from .rates import rates_of
 
@@ -323,26 +324,43 @@ class StatesOfBudget:
     def _seconds(
         self, places: dict[str, str], when: str, computing: float, forward: float, rates: Any
     ) -> float:  # fmt: skip
-        """Seconds of a step: docs/larger-than-the-gpu.md has the table."""
+        """Seconds of a step: of what takes longest of all that goes on at once, and, where the step
+        waits for all of backward, of that behind it. docs/larger-than-the-gpu.md has the table.
+        """
         weights, gradients, states = (
             self.bytes[kind] if places[kind] != "device" else 0 for kind in KINDS
         )
         back, out = max(rates.back, 1.0), max(rates.out, 1.0)
-        into = max(0, 2 * weights - self.window) / back
+        into, leaves = max(0, 2 * weights - self.window) / back, gradients / out
         if places["states"] == "host":
             host = self._host_seconds()
-            moved = max(self.bytes["weights"] / back, self.bytes["gradients"] / out)
-            if when == DURING:
-                return max(computing, into, forward + max(host, moved))
-            return max(computing, into, gradients / out) + max(host, 0 if gradients else moved)
+            changed, sent = self.bytes["weights"] / back, self.bytes["gradients"] / out
+            if when == DURING or self._goes_on:
+                return least_seconds(computing, into or changed, sent, [(forward, host)])
+            return max(computing, into, leaves) + max(host, 0 if gradients else max(changed, sent))
         slow = places["states"] == "disk" and rates.disk_back < 1e29
-        states_back = states / (rates.disk_back if slow else back)
-        states_out = states / (rates.disk_out if slow else out)
+        come = states / (rates.disk_back if slow else back)
+        go = states / (rates.disk_out if slow else out)
         if when == DURING:
-            return max(computing, into + states_back, states_out + weights / out)
-        return max(computing, into, gradients / out) + max(
-            states_back + gradients / back, states_out + weights / out
-        )
+            return least_seconds(computing, into + come, go + weights / out)
+        if self._goes_on and places["states"] == "stream":
+            if weights and gradients and self._has_room_for_both():
+                return least_seconds(computing, into + come, go + weights / out + leaves)
+            if not weights and not gradients:
+                return least_seconds(computing, come, go)
+        once_more = sum([max(0, each - self.window) for each in (weights, gradients)]) / back
+        return max(computing, into, leaves) + max(come + once_more, go + weights / out)
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether steps may begin within backward, as far as the first one has shown."""
+        return self.context is None or not self.context.waits_for_backward
+
+    def _has_room_for_both(self) -> bool:
+        """Whether the host has room for weights and states before a step and behind it."""
+        host = self.owner.host_limit
+        both = self.bytes["gradients"] + 2 * (self.bytes["weights"] + self.bytes["states"])
+        return both <= (free_host() if host is None else host)
 
     def _host_seconds(self) -> float:
         """Of a step of all parameters on the host: measured with one of each optimizer."""

@@ -450,6 +450,11 @@ class offload_states:
 
     # ------------------------------------------------------------------ what it tells
 
+    @property
+    def waits_for_backward(self) -> bool:
+        """Whether the loop has shown that its step needs all gradients first."""
+        return self._early is not None and bool(self._early.problem)
+
     def report(self, tokens: int | None = None) -> StatesReport:
         """For weights, gradients and states: bytes that are placed, the most of them that were on
         the device at a time, bytes that went out and came back, and those that came too late to be

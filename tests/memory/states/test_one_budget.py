@@ -319,3 +319,42 @@ def test_a_model_on_the_cpu_goes_to_the_device_that_is_named() -> None:
         return seen
 
     assert losses("6MiB") == losses(None)
+
+
+@pytest.mark.parametrize("host", [2e9, 1e13])
+def test_a_step_takes_what_was_forecast_of_it(host: float) -> None:
+    """Of each choice, in a loop that never waits: most of its copies and the host's work go on
+    beside backward.
+    """
+    gc.collect()
+    base = DEVICE.memory_allocated()
+    peak = trained("linear", 16, 3, nothing, clips=False)[2]
+    limit = base + 2 * (peak - base) // 3
+    rates = {"host": host, "to_host": 1e9, "to_device": 1e9, "policy": "timed"}
+
+    def within(net: Any, optimizer: Any) -> Any:
+        return memory.budget(limit, model=net, optimizer=optimizer, step="during backward")
+
+    with simulated.configured(**rates):
+        plan = trained("linear", 16, 3, within, clips=False)[3]
+    states = plan.report()["states"]
+    assert len(states["candidates"]) > 3
+    for name, forecast, _ in states["candidates"]:
+        places: dict[str, str] = dict(part.split(" ", 1) for part in name.split(", "))
+        step = f"during {places.pop('during')}" if "during" in places else "behind backward"
+        net = NETWORKS["linear"]().to("simulated")
+        optimizer = cugrad.optim.Adam(net.parameters())
+        x, marks = cugrad.rand(16, 192, device="simulated"), []
+        placed = memory.offload_states(
+            net, optimizer, window=states["window"], min_bytes=1 << 10, step=step, **places
+        )
+        with simulated.configured(**rates), placed:
+            for _ in range(7):
+                marks.append(DEVICE.event(timing=True))
+                DEVICE.current_stream().record_event(marks[-1])
+                optimizer.zero_grad()
+                net(x).square().mean().backward()
+                optimizer.step()
+            DEVICE.synchronize()
+        seconds = marks[3].elapsed_time(marks[6]) / 3e3
+        assert 0.8 * forecast < seconds < 1.25 * forecast, name
