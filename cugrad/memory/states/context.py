@@ -56,7 +56,8 @@ class offload_states:
     `offload`. Weights come ahead of use, in the order in which the step before has used them, and
     leave when others are needed sooner. Gradients leave as soon as they are whole. The step of an
     optimizer of the library runs by buckets: with states on the "host" it computes there; "stream"
-    and "disk" take states through the device. Another optimizer's states come when it reads them.
+    and "disk" take states through the device: where all is on the host, within backward already, so
+    that no one can tell. Another optimizer's states come when it reads them.
 
     Where arithmetic is done on the same device as without, results are the same, bit for bit. A
     step on the host rounds as the host does.

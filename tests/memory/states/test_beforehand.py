@@ -76,6 +76,15 @@ def test_training_is_the_same(name: str, features: Any, policy: str, count: dict
     assert count["count"] > 8 and not count["take_back"]
 
 
+@pytest.mark.skipif(not backends.is_usable("cuda"), reason="no usable GPU, and no fake one")
+@pytest.mark.parametrize("features", [(), ("tied", "frozen", "groups")])
+def test_training_on_cuda_is_the_same(features: Any, count: dict[str, int]) -> None:
+    plain = train("Adam", {"lr": 0.1}, features, None, "cuda", 5)
+    result = train("Adam", {"lr": 0.1}, features, STREAMED, "cuda", 5, window="9KiB")
+    assert same(result, plain)
+    assert count["count"] > 8 and not count["take_back"]
+
+
 @pytest.mark.parametrize("feature", ["clip", "clip values", "scaler", "closure"])
 def test_a_loop_that_changes_gradients_first_is_seen_to(
     feature: str, count: dict[str, int]
