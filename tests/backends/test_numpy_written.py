@@ -20,6 +20,9 @@ SHAPE = (5, 6, 2, 3)
 CASES: dict[str, tuple[str, tuple[tuple[int, ...], ...], dict[str, Any]]] = {
     "sigmoid": ("sigmoid", (SHAPE,), {}),
     "silu": ("silu", (SHAPE,), {}),
+    "mish": ("mish", (SHAPE,), {}),
+    "leaky_relu": ("leaky_relu", (SHAPE,), {"negative_slope": 0.3}),
+    "reciprocal": ("reciprocal", (SHAPE,), {}),
     "gelu": ("gelu", (SHAPE,), {"approximate": "none"}),
     "gelu by tanh": ("gelu", (SHAPE,), {"approximate": "tanh"}),
     "layer_norm": ("native_layer_norm", (SHAPE, (3,), (3,)), {"normalized_shape": (3,)}),
@@ -73,7 +76,7 @@ def test_written_rows_are_those_of_the_table(name: str, shapes: Any, params: Any
                 np.testing.assert_allclose(slope, wanted[i].reshape(slope.shape), 2e-5, 5e-6)
         if grads is not None and grads[0] is not None:
             assert grads[0].base is None  # else it would be copied for a leaf
-        declines = name == "sigmoid" or name.startswith("native")
+        declines = name in ("sigmoid", "reciprocal") or name.startswith("native")
         assert grads is not None or declines and (len(shapes) == 1 or mask == 4)
 
 
@@ -200,7 +203,7 @@ def test_a_reciprocal_root_is_that_of_the_table_bit_by_bit() -> None:
 
 def test_ends_are_those_of_the_table() -> None:
     ends = np.array([-np.inf, -1e30, -200, -0.0, 0, 200, 1e30, np.inf, np.nan], np.float32)
-    for name in ("sigmoid", "silu", "gelu", "rsqrt"):
+    for name in ("sigmoid", "silu", "gelu", "rsqrt", "mish", "leaky_relu", "reciprocal"):
         op = TABLE[name]
         with np.errstate(all="ignore"):
             got = registry.FORWARDS[name](ends)
@@ -210,12 +213,15 @@ def test_ends_are_those_of_the_table() -> None:
 
 def test_slopes_at_the_ends() -> None:
     ends = np.array([-1e18, -200, -10, -0.0, 0, 10, 200, 1e18, np.nan], np.float32)
-    saved, want = {"self": ends}, np.array([0, 0, 0, 0.5, 0.5, 1, 1, 1, np.nan], np.float32)
-    for name, params in (("gelu", {"approximate": "none"}), ("gelu", {"approximate": "tanh"}),
-                         ("silu", {})):  # fmt: skip
+    how: list[tuple[str, str, float]] = [
+        ("gelu", "none", 0.5), ("gelu", "tanh", 0.5), ("silu", "", 0.5), ("mish", "", 0.6),
+    ]  # fmt: skip
+    for name, approximate, middle in how:
+        params, saved = {"approximate": approximate}, {"self": ends}
         with np.errstate(all="ignore"):
             (slope,) = registry.BACKWARDS[name](np.ones_like(ends), saved, params, ["self"])
-        np.testing.assert_allclose(slope, want, 0, 5e-4 if name == "silu" else 1e-6)
+        want = [0, 0, 0, middle, middle, 1, 1, 1, np.nan]
+        np.testing.assert_allclose(slope, want, 0, 1e-6 if name == "gelu" else 5e-4)
 
 
 def test_training_takes_what_is_written() -> None:
