@@ -57,6 +57,7 @@ class Op:
         "holomorphic", "node_name", "_gradients", "doc", "many", "_counted", "inplace", "held",
         "inherits", "cost", "flops", "refuses", "fits", "public", "also", "out", "in_place",
         "widens", "passes", "dense", "lies", "number_first", "kernels", "demands", "numbers",
+        "_saves",
     )  # fmt: skip
 
     def __init__(
@@ -151,6 +152,7 @@ class Op:
         elif kind == NONE and formulas:
             raise FormulaError(f"row {name}: of no kind, so it must write jvp=")
         self._gradients: dict[int, Callable[..., Any]] = {}
+        self._saves: dict[int, tuple[str, ...]] = {}
         self._counted: dict[int, Op] = {}
 
     def counted(self, number: int) -> Op:
@@ -158,7 +160,7 @@ class Op:
         op = self._counted.get(number)
         if op is None:
             op = self._counted[number] = copy(self)
-            op.many = False
+            op.many, op._saves = False, {}
             op.outputs = tuple([f"{self.outputs[0]}{i}" for i in range(number)])
             op.differentiable = tuple(range(number))
         return op
@@ -202,6 +204,8 @@ class Op:
 
     def saves(self, mask: int) -> tuple[str, ...]:
         """The inputs and outputs to save when the inputs in the bit set `mask` need a gradient."""
+        if mask in self._saves:
+            return self._saves[mask]
         names = [
             name
             for i, formula in enumerate(self.formulas)
@@ -209,7 +213,7 @@ class Op:
             for name in parameters_of(formula)
             if self.where(name) == f"s_{name}"
         ]
-        return tuple(dict.fromkeys(names))
+        return self._saves.setdefault(mask, tuple(dict.fromkeys(names)))
 
     def gradients(self, mask: int) -> Callable[..., Any]:
         """`vjp(m, g, saved, shapes, params)` for the inputs in the bit set `mask`.

@@ -25,7 +25,12 @@ SHORT = {
 def is_logged() -> bool:
     """Whether the logger is at DEBUG, which a program can set only after importing logging."""
     logging = sys.modules.get("logging")
-    return logging is not None and logging.getLogger(LOGGER).isEnabledFor(logging.DEBUG)
+    if logging is None:
+        return False
+    log = logging.root.manager.loggerDict.get(LOGGER)
+    if not isinstance(log, logging.Logger):
+        log = logging.getLogger(LOGGER)  # which takes a lock
+    return bool(log.isEnabledFor(logging.DEBUG))
 
 
 def described(t: Tensor | None) -> str:
