@@ -154,3 +154,12 @@ else:
         assert backend.plus(empty, empty).shape == (0, 3)
         row = cupy.ones((3,), "f4")
         assert backend.plus(cupy.broadcast_to(row, (2, 3)), row).get().tolist() == [[2.0] * 3] * 2
+
+    def test_sums_of_sparse_gradients_and_dense_ones_that_lie_otherwise() -> None:
+        """What is no array of CuPy's keeps its dims, and so do those beside it."""
+        table = cugrad.ones(2, 3, device="cuda", requires_grad=True)
+        index = cugrad.tensor([1, 1], device="cuda")
+        rows = cugrad.nn.functional.embedding(index, table, sparse=True)
+        turned = table.t() * cugrad.arange(6.0, device="cuda").reshape(3, 2)
+        (rows.sum() + turned.sum()).backward()
+        assert table.grad.tolist() == [[0, 2, 4], [3, 5, 7]]

@@ -23,9 +23,11 @@ ndarray = cupy.ndarray
 def order_of(values: Sequence[Any]) -> tuple[Axes, Axes] | None:
     """The dims of the result from the outermost in memory on, and the way back, where all arrays
     among `values` that are not repeated lie dense in one order; None where that is the order of
-    the dims, and where they do not lie so.
+    the dims, and where they do not lie so, or something else that has dims is among them.
     """
     arrays = [x for x in values if type(x) is ndarray and x.shape]
+    if any(type(x) is not ndarray and getattr(x, "shape", ()) for x in values):
+        return None
     first = next((x for x in arrays if not x._c_contiguous), None)
     if first is None:
         return None
