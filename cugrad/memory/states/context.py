@@ -18,7 +18,7 @@ from ..sizes import size
 from .beforehand import Beforehand
 from .early import DuringBackward
 from .home import Home
-from .masters import Masters, check_masters, several
+from .masters import Masters, check_masters
 from .placed import HOMES, can_be_placed
 from .reporting.report import StatesReport, StepClock, report_of
 from .roots import before_write
@@ -145,7 +145,7 @@ class offload_states:
         self._params = list(dict.fromkeys(_tensors(params)))
         named = model.named_parameters() if hasattr(model, "named_parameters") else ()
         self._names = {id(param): name for name, param in named}
-        self._optimizers = several(optimizer)
+        self._optimizers = _several(optimizer)
         if states != "device" and not self._optimizers:
             raise ValueError(f"offload_states: states={states!r}: want the optimizer that has them")
         if masters is not None:
@@ -177,7 +177,6 @@ class offload_states:
                     "keep all states; want differentiable=False"
                 )
         self._windows = {name: self._window(name) for name in PLACES}
-        self._is_ahead = self._is_ahead and not self._stay()
         watch_writes(before_write, True)
         try:
             self._place_all()
@@ -228,12 +227,6 @@ class offload_states:
         if place == "disk":
             options = OffloadOptions(pinned=False, spill=self._disk())
         return Window(name, limit, options)
-
-    def _stay(self) -> bool:
-        """Whether windows have room for all weights and for all gradients: then none leave."""
-        windows, total = self._windows, sum([param.nbytes for param in self._params])
-        limits = [windows[name].limit for name in ("weights", "gradients")]
-        return all(limit is None or limit >= total for limit in limits)
 
     def _usual_window(self, name: str) -> int:
         """Bytes of a window where the user names none. Where it lacks less than one tensor of all
@@ -344,8 +337,7 @@ class offload_states:
             home = self._place(param, weights, engine)
             if home is not None and places["weights"] != "device":
                 weights.leave(home)
-        stays = self._asked == ALL_STREAM and self._stay()
-        if places["gradients"] == "host" and backend.device_type != "cpu" and not stays:
+        if places["gradients"] == "host" and backend.device_type != "cpu":
             self._watch_gradient(param, gradients, engine)
         elif self._moves and backend.device_type != "cpu":
             self._note_moments(param)
@@ -494,3 +486,15 @@ def _tensors(params: Any) -> Iterable[Tensor]:
                 "or Tensors"
             )
         yield param
+
+
+def _several(optimizer: Any) -> list[Any]:
+    optimizers = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
+    optimizers = [each for each in optimizers if each is not None]
+    for each in optimizers:
+        if not hasattr(each, "param_groups") or not hasattr(each, "_update_groups"):
+            raise TypeError(
+                f"offload_states: optimizer: got {type(each).__name__}, want an Optimizer, or a "
+                "list of them"
+            )
+    return optimizers

@@ -8,7 +8,7 @@ from ...dtypes import bfloat16, float16, float32
 from ...tensor import Tensor
 from .placed import HOMES
 
-__all__ = ["Masters", "check_masters", "several", "steps_by_buckets"]
+__all__ = ["Masters", "check_masters", "steps_by_buckets"]
 
 NARROW = (bfloat16, float16)
 MASTER = "master"  # its name in an optimizer's state
@@ -96,16 +96,3 @@ def check_masters(optimizers: list[Any]) -> None:
                 f"offload_states: masters: got {type(each).__name__}, which has a `step` of its "
                 "own; want an optimizer whose step is its `_update`"
             )
-
-
-def several(optimizer: Any) -> list[Any]:
-    """A list of one or several optimizers; TypeError for what is none."""
-    optimizers = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
-    optimizers = [each for each in optimizers if each is not None]
-    for each in optimizers:
-        if not hasattr(each, "param_groups") or not hasattr(each, "_update_groups"):
-            raise TypeError(
-                f"offload_states: optimizer: got {type(each).__name__}, want an Optimizer, or a "
-                "list of them"
-            )
-    return optimizers

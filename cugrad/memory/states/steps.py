@@ -209,7 +209,7 @@ class StatesElsewhere:
         try:
             try:
                 with engine.backend.use_stream(beside):
-                    self._on_device(optimizer, group, buckets[::-1], begin, False)
+                    self._on_device(optimizer, group, buckets[::-1], begin)
             finally:
                 compute.wait_event(beside.record_event())
         except BaseException:  # perhaps while that was done
@@ -225,7 +225,7 @@ class StatesElsewhere:
         """Whether a step of parameters uses nothing of the device but them, their gradients and
         their states, which no one has touched since the first gradient was whole.
         """
-        if not self.weights.holds_all() or not self.gradients.holds_all():
+        if self.weights.limit is not None or self.gradients.limit is not None:
             return False  # what backward lets go of would be waited for
         if not self.moments.are_known or any(home.is_here for home in self.states.here):
             return False

@@ -275,12 +275,6 @@ class Window:
             self.peak = peak  # of training
             self._next, self._places, self.order = [], {}, []
 
-    def holds_all(self) -> bool:
-        """Whether there is room for all that is placed, which is here, and stays."""
-        if self.limit is None:
-            return True
-        return self._placed() <= self.limit and not any(h.is_away for h in list(self.members))
-
     def _placed(self) -> int:
         return sum([home.nbytes for home in list(self.members)])
 

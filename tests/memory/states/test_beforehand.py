@@ -19,7 +19,7 @@ from tests.memory.states.training import PLACES, Training, same, train, values_o
 
 DEVICE: Any = backends.get("simulated")
 STREAMED = PLACES["all streamed"]
-OPTIONS: Any = {**STREAMED, "min_bytes": 512, "window": "4KiB"}
+OPTIONS: Any = {**STREAMED, "min_bytes": 512, "window": "9KiB"}
 Program = Callable[[Training, int], None]
 
 
@@ -71,7 +71,7 @@ def test_training_is_the_same(name: str, features: Any, policy: str, count: dict
     settings = {"lr": 0.1, "momentum": 0.9} if name == "SGD" else {"lr": 0.1}
     plain = train(name, settings, features, None, steps=5)
     with simulated.configured(policy=policy, seed=len(name)):
-        result = train(name, settings, features, STREAMED, steps=5, window="4KiB")
+        result = train(name, settings, features, STREAMED, steps=5, window="9KiB")
     assert same(result, plain)
     assert count["count"] > 8 and not count["take_back"]
 
@@ -127,25 +127,6 @@ def test_a_weight_and_its_gradient_come_once_less() -> None:
     assert behind["gradients"][0] >= layers - 8 and ahead["gradients"] == (0, layers - 4)
     assert ahead["weights"][0] <= behind["weights"][0] - layers + 12
     assert ahead["states"] == behind["states"] == (2 * layers, 2 * layers)
-
-
-def test_weights_and_gradients_that_fit_their_windows_stay(count: dict[str, int]) -> None:
-    """As if they lived on the device; so no step need count later."""
-    training, plain = [Training("Adam", {"lr": 0.1}, (), "simulated") for _ in range(2)]
-    reports = []
-    with simulated.configured(policy="random", seed=5):
-        options: Any = {**OPTIONS, "window": "1MiB"}
-        with memory.offload_states(training.net, training.optimizer, **options) as placed:
-            for step in range(5):
-                training.step(step)
-                reports.append(placed.report())
-    for step in range(5):
-        plain.step(step)
-    assert same(values_of(training), values_of(plain)) and not count["count"]
-    for way in ("moved_out", "moved_back"):
-        moved = [[each[kind][way] for each in reports] for kind in ("weights", "gradients")]
-        assert moved[0][1] == moved[0][-1] and moved[1][1] == moved[1][-1]
-        assert reports[-1]["states"][way] > reports[-2]["states"][way]
 
 
 def _reads_weights(t: Training) -> None:
@@ -326,7 +307,7 @@ def test_a_host_without_room_for_both_versions_has_one(count: dict[str, int]) ->
         t.loss(k)
         t.optimizer.step()
 
-    plain, streamed = programs(step, host_limit="30KiB")
+    plain, streamed = programs(step, host_limit="40KiB")
     assert same(plain, streamed) and not count["count"]
     plain, streamed = programs(step, host_limit="400KiB")
     assert same(plain, streamed) and count["count"]
