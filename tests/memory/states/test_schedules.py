@@ -116,7 +116,7 @@ def test_a_window_that_nearly_holds_all_weights_holds_them(
     _, report = trained(make, cugrad.ones(64, 64), None, places)
     weights = report["weights"]
     assert weights["limit"] == max(
-        4 * weight, depth * weight if depth <= 5 else weight * depth // 3
+        4 * weight, depth * weight if depth <= 5 else weight * depth // 2
     )
     assert weights["most_on_device"] <= weights["limit"] + weight
     assert (weights["moved_back"] <= 2 * weights["bytes"]) == (depth <= 5)  # once, at the begin
