@@ -16,7 +16,7 @@ from ....tensor import Tensor
 from ...mode import UNUSUAL
 from ..templates import filled
 
-__all__ = ["FIELD", "known_or", "tell_form", "telling"]
+__all__ = ["FIELD", "READ", "READ_OPTIONAL", "known_or", "tell_form", "telling"]
 
 FIELD = Tensor.__dict__["_array"]
 

@@ -14,7 +14,7 @@ from ....ops.table import ELEMENTWISE, Op
 from ...mode import INFERRING, PACKING, UNUSUAL
 from ..templates import filled
 from ..views import MULTIPLE, NORMAL
-from .known import known_or, telling
+from .known import READ, READ_OPTIONAL, known_or, telling
 from .lists import text_of_joined, text_of_pieces, wrapping
 from .nodes import masks_of, outputs_of, params_of, takes_number, text_of_node
 
@@ -54,11 +54,13 @@ if more:
     return called(function, {{{pairs}}}, more)
 """
 
-FAST = """\
+BEGIN = """\
 _packing = _dtype = None
 try:
-    {ready}
-    if _ready:
+"""
+
+# What has raised the general way computes, or it says what is wrong.
+END = """\
         {wrap}
         {record}
         if _packing is None:
@@ -71,25 +73,19 @@ if _packing is not None:
 {half}
 """
 
-FAST_PLAIN = """\
-_packing = _dtype = None
-try:
+KNOWN = """\
+    {ready}
+    if _ready:
+"""
+
+PLAIN = """\
     {a} = {first}._array
     _dtype = {a}.dtype
     if ({kinds}) and (_mode := state.fast) != {UNUSUAL}:
         {read}
         {run}
-        {wrap}
-        {record}
-        if _packing is None:
-            return {results}
-except Exception:
-    pass
-if _packing is not None:
-    pack(_packing)
-    return {results}
-{half}
 """
+FAST, FAST_PLAIN = BEGIN + KNOWN + END, BEGIN + PLAIN + END
 
 HALF = """\
 if _dtype is not None and ({kinds}):
@@ -99,12 +95,13 @@ if _dtype is not None and ({kinds}):
 KINDS, HALVES = "_dtype is F32 or _dtype is F64", "_dtype is F16 or _dtype is BFLOAT16._numpy"
 
 # Reading another input. What the fast path does not know raises, and falls through.
-READ = """\
-{a} = {x}._array
-{n} = {x}._requires_grad
+READ_ALIKE = (
+    READ
+    + """\
 {same_kind}
 {same_dtype}
 """
+)
 
 SAME_KIND = """\
 if type({a}) is not type({first}):
@@ -114,14 +111,6 @@ if type({a}) is not type({first}):
 SAME_DTYPE = """\
 if {a}.dtype is not _dtype:
     raise TypeError
-"""
-
-READ_OPTIONAL = """\
-if {x} is None:
-    {a} = None
-    {n} = False
-else:
-    {read}
 """
 
 READ_OR_NUMBER = """\
@@ -334,7 +323,7 @@ def reading(op: Op, first: int, half: bool, kept: Any, casts: bool = False) -> s
             continue
         meets = i in op.promoted and op.promote is not None and not casts
         read = filled(
-            READ, **names, same_dtype=filled(SAME_DTYPE, **names) if meets else "",
+            READ_ALIKE, **names, same_dtype=filled(SAME_DTYPE, **names) if meets else "",
             # NumPy's own functions refuse what is not theirs
             same_kind=filled(SAME_KIND, **names) if op.ufunc is None else "",
         )  # fmt: skip

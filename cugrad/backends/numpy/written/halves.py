@@ -11,6 +11,7 @@ those of float32. So are products, of one such number and one that is as large a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -60,27 +61,45 @@ def in_words(function: Any, a: Any, b: Any) -> Array | None:
         most = greatest(a) * greatest(b) if times else greatest(a) + greatest(b)
         if not most < INFINITE:  # or nan
             return None
-    result = np.empty(a.shape, a.dtype)
-    x, y, out = (v.reshape(-1).view(BITS) for v in (a, b, result))
-    rooms, again = np.empty((3, min(WORDS, x.size)), BITS), []
+
+    def compute(left: Array, right: Array) -> None:
+        if small and times:
+            np.multiply(right, UP, right)
+        function(left, right, left)
+
+    def again(at: Array) -> Array:
+        return np.asarray(function(a.reshape(-1)[at], b.reshape(-1)[at]))
+
+    return _by_words(compute, [a, b], again if small and times else None)
+
+
+def _by_words(
+    compute: Callable[..., None], operands: list[Array], again: Callable[[Array], Array] | None
+) -> Array:
+    """What `compute` makes of the first of operands that are read as float32, in its place.
+
+    With `again`, what would be rounded twice is what that answers for the places of such numbers.
+    """
+    first, small = operands[0], operands[0].dtype is HALF
+    result, places = np.empty(first.shape, first.dtype), []
+    words, out = [x.reshape(-1).view(BITS) for x in operands], result.reshape(-1).view(BITS)
+    rooms = np.empty((3, min(WORDS, out.size)), BITS)
     widen, narrow = (_widen_small, _narrow_small) if small else (_widen, _narrow)
-    for start in range(0, x.size, WORDS):
+    for start in range(0, out.size, WORDS):
         part = slice(start, start + WORDS)
-        even, odd, other = rooms[:, : x[part].size]
+        even, odd, other = rooms[:, : out[part].size]
         for odd_ones, bits in enumerate((even, odd)):
-            widen(x[part], odd_ones, bits)
-            widen(y[part], odd_ones, other)
-            left, right = bits.view(SINGLE), other.view(SINGLE)
-            if small and times:
-                np.multiply(right, UP, right)
-            function(left, right, left)
-            if small and times:
-                again.append(2 * (start + _rounded_to_half(bits, other)) + odd_ones)
+            read = (bits, other)[: len(words)]
+            for each, room in zip(words, read, strict=True):
+                widen(each[part], odd_ones, room)
+            compute(*[room.view(SINGLE) for room in read])
+            if again is not None:
+                places.append(2 * (start + _rounded_to_half(bits, other)) + odd_ones)
             narrow(bits, other)
         _together(even, odd, out[part])
-    if again:
-        at = np.concatenate(again)
-        result.reshape(-1)[at] = function(a.reshape(-1)[at], b.reshape(-1)[at])
+    if places and again is not None:
+        at = np.concatenate(places)
+        result.reshape(-1)[at] = again(at)
     return result
 
 
@@ -102,24 +121,13 @@ def _with_number(function: Any, x: Any, number: float, times: bool) -> Array | N
                 None  # or nan; or a sum may have more digits than it would have where it is small
             )
         factor = factor if times else np.asarray(factor / UP)
-    result = np.empty(x.shape, x.dtype)
-    words, out = x.reshape(-1).view(BITS), result.reshape(-1).view(BITS)
-    rooms, again = np.empty((3, min(WORDS, words.size)), BITS), []
-    widen, narrow = (_widen_small, _narrow_small) if small else (_widen, _narrow)
-    for start in range(0, words.size, WORDS):
-        part = slice(start, start + WORDS)
-        even, odd, scratch = rooms[:, : words[part].size]
-        for odd_ones, bits in enumerate((even, odd)):
-            widen(words[part], odd_ones, bits)
-            function(bits.view(SINGLE), factor, bits.view(SINGLE))
-            if small and times:
-                again.append(2 * (start + _rounded_to_half(bits, scratch)) + odd_ones)
-            narrow(bits, scratch)
-        _together(even, odd, out[part])
-    if again:
-        at = np.concatenate(again)
-        result.reshape(-1)[at] = x.reshape(-1)[at].astype(SINGLE) * factor
-    return result
+
+    def again(at: Array) -> Array:
+        return np.asarray(x.reshape(-1)[at].astype(SINGLE) * factor)
+
+    return _by_words(
+        lambda left: function(left, factor, left), [x], again if small and times else None
+    )
 
 
 def _together(even: Array, odd: Array, words: Array) -> None:
