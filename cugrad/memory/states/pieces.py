@@ -124,6 +124,7 @@ class Pieces:
         self.leaving: deque[tuple[Any, bool, list[Any]]] = deque()
         self.passing: dict[str, _Passing] = {}
         self.numbers: dict[str, Any] = {}  # behind the step
+        self.names: list[str] = []  # of all states, in the order that the optimizer gives them
 
     def run(self) -> None:
         """Takes the step."""
@@ -182,6 +183,7 @@ class Pieces:
             behind = states.pop(part, {})
         arrays = {n: v for n, v in behind.items() if isinstance(v, Tensor) and v.ndim}
         self.numbers = {name: v for name, v in behind.items() if name not in arrays}
+        self.names = list(behind)
         left, held = None, [flat for flat, _ in now.values()]
         for name, value in arrays.items():
             if name not in self.passing:
@@ -219,7 +221,8 @@ class Pieces:
                 before.copy_(value)
             else:
                 behind[name] = value
-        self.optimizer.state[self.param] = behind
+        names = dict.fromkeys([*(state or self.names), *behind])
+        self.optimizer.state[self.param] = {name: behind[name] for name in names}
 
     def _made(self, span: Any, dtype: Any) -> Tensor:
         """A state that was made in pieces, and lies where a span has it."""

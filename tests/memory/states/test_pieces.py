@@ -61,6 +61,17 @@ def test_training_is_the_same(
     assert same(result, plain) and count[0] > 30
 
 
+def test_states_are_in_the_order_in_which_the_optimizer_makes_them(count: list[int]) -> None:
+    net = cugrad.nn.Linear(16, 16, bias=False).to("simulated")
+    optimizer = cugrad.optim.Adam(net.parameters())
+    with memory.offload_states(net, optimizer, states="stream", **SMALL):
+        for _ in range(2):
+            net(cugrad.ones(2, 16, device="simulated")).sum().backward()
+            optimizer.step()
+            assert list(optimizer.state[net.weight]) == ["step", "exp_avg", "exp_avg_sq"]
+    assert count[0]
+
+
 def test_optimizers_that_look_at_whole_tensors_get_them(count: list[int]) -> None:
     """By their rule, or by an `_update` that a program has written."""
 
