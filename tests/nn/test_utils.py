@@ -51,6 +51,19 @@ def test_norms_are_clipped(dtype: str, norm_type: Any, max_norm: float) -> None:
         np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-7)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_scaled_by_all_digits_of_the_factor(dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    found = []
+    for lib in (cugrad, torch):
+        parameters = parameters_of(lib, dtype, 3.0)
+        wide = lib.zeros(3, requires_grad=True)  # two dtypes: not all in one kernel
+        wide.grad = lib.ones(3)
+        lib.nn.utils.clip_grads_with_norm_([*parameters, wide], 0.3, lib.tensor(7.123456))
+        found.append(grads([*parameters, wide]))
+    assert found[0][:-1] == found[1][:-1]
+
+
 def test_values_are_clipped(lib: Any) -> None:
     parameters = parameters_of(lib)
     lib.nn.utils.clip_grad_value_(parameters, 0.25)

@@ -100,12 +100,22 @@ class _Times:
 
     def __call__(self, tensor: Tensor) -> None:
         if tensor.device.type != "cpu" or self.factor.device.type == "cpu":
-            tensor.mul_(self.factor.to(tensor.device))
+            self._multiply(tensor, self.factor.to(tensor.device))
             return
         if self.on_host is None:
             self.on_host = self.factor.cpu()
         if self.on_host.item() != 1.0:
-            tensor.mul_(self.on_host)
+            self._multiply(tensor, self.on_host)
+
+    @staticmethod
+    def _multiply(tensor: Tensor, factor: Tensor) -> None:
+        """By all digits of the factor, as where gradients are scaled together: `mul_` would round
+        it to a tensor's half precision first.
+        """
+        if tensor.element_size() < factor.element_size() and tensor.is_floating_point():
+            tensor.copy_(tensor.to(factor.dtype) * factor)
+        else:
+            tensor.mul_(factor)
 
 
 @no_grad()
