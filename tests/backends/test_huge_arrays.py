@@ -240,7 +240,8 @@ else:
             self: Any, shape: Any, dtype: Any = float, memptr: Any = None, *rest: Any
         ) -> None:
             count = prod(shape) if isinstance(shape, tuple) else 0
-            is_new = memptr is None or memptr is fake_cuda.NEW
+            block = memptr if isinstance(memptr, fake_pools.MemoryPointer) else None
+            is_new = memptr is None or memptr is fake_cuda.NEW or block is not None
             if not is_new or count * np.dtype(dtype).itemsize < LARGE:
                 begin(self, shape, dtype, memptr, *rest)
                 if is_new:  # as what is promised
@@ -249,7 +250,7 @@ else:
             begin(self, (0,), dtype)
             self._host = promised(shape, dtype)
             fake_cuda.OWNERS[id(self._host)] = self
-            fake_cuda.count(self._host, True)
+            fake_cuda.count(self._host, True, block)
 
         def run(self: Kernel, grid: Any, *args: Any, **kwargs: Any) -> None:
             last = prod(grid) - 1
