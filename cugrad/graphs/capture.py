@@ -7,13 +7,14 @@ import itertools
 import linecache
 import sys
 import weakref
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import Any
 
 from ..cuda.devices import cuda_backend, synchronize
 from ..cuda.memory import empty_cache
 from ..cuda.streams import Stream, StreamContext
-from ..runtime.frames import is_ours
+from ..runtime.frames import is_ours, name_in
+from ..tensor import Tensor
 
 __all__ = ["CUDAGraph", "graph", "graph_pool_handle", "is_current_stream_capturing"]
 
@@ -202,7 +203,25 @@ def _called(trace: TracebackType | None) -> str:
         if not is_ours(frame) and is_ours(inner):
             code = frame.f_code
             line = linecache.getline(code.co_filename, trace.tb_lineno).strip()
-            answer = f"{inner.f_code.co_name} (line {trace.tb_lineno} of {code.co_filename}"
+            answer = f"{_name_at(trace.tb_next)} (line {trace.tb_lineno} of {code.co_filename}"
             answer += f": {line})" if line else ")"
         trace = trace.tb_next
     return answer
+
+
+def _name_at(trace: TracebackType | None) -> str:
+    """The name of the first function of the library here that has one; a module's is its class."""
+    while trace is not None and is_ours(trace.tb_frame):
+        frame, name = trace.tb_frame, name_in(trace.tb_frame)
+        if name == "__call__" and "self" in frame.f_locals:
+            return type(frame.f_locals["self"]).__name__
+        if name:
+            return _method_of(frame.f_code) if name == frame.f_code.co_name else name
+        trace = trace.tb_next
+    return "what was called"
+
+
+def _method_of(code: CodeType) -> str:
+    """The name of the tensors' method that has this code, such as `__getitem__`, or its own."""
+    own = [name for name, f in vars(Tensor).items() if getattr(f, "__code__", None) is code]
+    return code.co_name if code.co_name in own or not own else own[0]

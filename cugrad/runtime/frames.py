@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterator
-from types import FrameType
+from inspect import CO_VARARGS
+from types import FrameType, FunctionType
 
-__all__ = ["LAYERS", "called", "is_ours", "users_frames", "warn_user"]
+__all__ = ["LAYERS", "called", "is_ours", "name_in", "users_frames", "warn_user"]
 
 PACKAGE = __name__.partition(".")[0]
-WRAPPERS = ("call", "function", "run")  # what stands around many functions
+WRAPPERS = ("call", "function", "run")  # what many functions are called, or stands around them
 # What reads like a program of the user's: which layer it was.
 LAYERS = tuple([f"{PACKAGE}.{room}." for room in ("nn", "optim", "models")])
 
@@ -35,11 +36,38 @@ def called() -> str:
     """
     name, frame = "", sys._getframe(1)
     while frame.f_back is not None and is_ours(frame, LAYERS):
-        at = frame.f_code.co_name
-        if at not in WRAPPERS and not at.startswith(("__", "<")):
-            name = at.removeprefix("_")
+        at = name_in(frame)
+        if at and not at.startswith("__"):
+            name = at
         frame = frame.f_back
     return name
+
+
+def name_in(frame: FrameType) -> str:
+    """The name by which users know the function that runs in a frame; "" where it has none.
+
+    What stands around a function, and has it in a variable of its own, has its name.
+    """
+    code = frame.f_code
+    function = frame.f_globals.get(code.co_name)
+    if getattr(function, "__code__", None) is not code:
+        function = _stood_around(frame) if code.co_flags & CO_VARARGS else None
+    name = function if isinstance(function, str) else getattr(function, "__name__", code.co_name)
+    if name in WRAPPERS or name.startswith("<"):
+        return ""
+    return name if name.startswith("__") else name.removeprefix("_")
+
+
+def _stood_around(frame: FrameType) -> FunctionType | str | None:
+    """The function that the one in a frame stands around, or the name that it has been given."""
+    held = {name: frame.f_locals.get(name) for name in frame.f_code.co_freevars}
+    name = held.get("name")
+    if isinstance(name, str):
+        return name
+    for value in held.values():
+        if isinstance(value, FunctionType) and value.__code__ is not frame.f_code:
+            return value
+    return None
 
 
 def is_ours(frame: FrameType, shown: tuple[str, ...] = ()) -> bool:

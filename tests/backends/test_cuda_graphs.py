@@ -134,7 +134,7 @@ else:
         "poisson": (lambda x: torch.poisson(x), "poisson"),
         "cuSOLVER": (lambda x: torch.linalg.inv(x.diag()), "inv"),
         "the device": (lambda x: torch.cuda.synchronize(), "synchronize"),
-        "offload": (lambda x: saved_on_cpu(x), "offload"),
+        "offload": (lambda x: saved_on_cpu(x), "exp"),
     }
 
     def saved_on_cpu(x: Any) -> None:
@@ -147,7 +147,8 @@ else:
         x = torch.ones(3, device="cuda")
         torch.linalg.inv(x.diag())  # the library's handle is there
         g = torch.cuda.CUDAGraph()
-        with pytest.raises(RuntimeError, match=rf"{name}[\s\S]*captur"), torch.cuda.graph(g):
+        says = rf"cuda graph: {name} \(line[\s\S]*captur"
+        with pytest.raises(RuntimeError, match=says), torch.cuda.graph(g):
             call(x)
         assert not torch.cuda.is_current_stream_capturing()
         assert (x.detach() + 1).tolist() == [2, 2, 2]  # the device works on
@@ -155,6 +156,14 @@ else:
             y = x.detach() * 3
         g.replay()
         assert y.tolist() == [3, 3, 3]
+
+    def test_a_module_is_named_by_its_class() -> None:
+        net = torch.nn.AdaptiveLogSoftmaxWithLoss(8, 4, [2]).cuda()
+        x, target = torch.ones(2, 8, device="cuda"), torch.tensor([0, 3], device="cuda")
+        net(x, target)
+        says = r"cuda graph: AdaptiveLogSoftmaxWithLoss \(line"
+        with pytest.raises(RuntimeError, match=says), torch.cuda.graph(torch.cuda.CUDAGraph()):
+            net(x, target)
 
     PRODUCTS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
         "mm": (torch.mm, [(3, 4), (4, 5)]),
