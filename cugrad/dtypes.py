@@ -95,7 +95,8 @@ float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu = F
                                                     "e8m0fnu")]
 )  # fmt: skip
 OF_ML_DTYPES = frozenset([bfloat16.name, *(d.name for d in FLOAT8)])
-_BY_NAME = {d.name: d for d in (*ALL, *LIMITED, *FLOAT8)}
+EVERY = (*ALL, *LIMITED, *FLOAT8)
+_BY_NAME = {d.name: d for d in EVERY}
 _BY_NUMPY: dict[np.dtype[Any], dtype] = {
     d.numpy: d for d in _BY_NAME.values() if d.name not in OF_ML_DTYPES
 }

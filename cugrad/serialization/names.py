@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 from .. import dtypes
 from ..autograd.recording.node import HookDict
 from ..device import device
-from ..functions.calls.out import layout, strided
+from ..functions.calls.out import layout, sparse_coo, strided
 from ..functions.shapes.layouts import (
     channels_last,
     channels_last_3d,
@@ -17,8 +18,9 @@ from ..functions.shapes.layouts import (
     preserve_format,
 )
 from ..nn.parameter import Parameter, UninitializedBuffer, UninitializedParameter
+from ..sparse import SparseTensor, sparse_coo_tensor
 from ..tensor import Size, Tensor
-from .checked import StorageType, shown
+from .checked import StorageType, extents, shown
 from .storages import NAMES, LoadedStorage, view_of
 
 __all__ = ["CALLS", "VALUES", "TorchName"]
@@ -62,6 +64,15 @@ def rebuild_tensor_v3(
     return rebuild_tensor_v2(typed, offset, size, stride, requires_grad, hooks, metadata)
 
 
+def rebuild_sparse(kind: layout, parts: tuple[Any, ...]) -> SparseTensor:
+    """A tensor of places and values; RuntimeError for places that it does not have."""
+    places, values, size, *coalesced = parts
+    if kind is not sparse_coo or type(places) is not Tensor or type(values) is not Tensor:
+        raise TypeError("a sparse tensor has no places, or no values")
+    _, size, _ = extents(0, size, size)
+    return sparse_coo_tensor(places, values, size, is_coalesced=coalesced == [True])
+
+
 def rebuild_parameter(data: Tensor, requires_grad: bool, hooks: Any) -> Parameter:
     return Parameter(data, requires_grad)
 
@@ -78,11 +89,12 @@ def rebuild_from_type(
     function: Callable[..., Any], kind: type[Tensor], args: tuple[Any, ...], state: Any
 ) -> Any:
     """A tensor with attributes, or of a class of the user's."""
-    if function not in (rebuild_tensor_v2, rebuild_tensor_v3, rebuild_parameter) or not (
-        isinstance(kind, type) and issubclass(kind, Tensor)
-    ):
+    makers = rebuild_tensor_v2, rebuild_tensor_v3, rebuild_sparse, rebuild_parameter
+    if function not in makers or not (isinstance(kind, type) and issubclass(kind, Tensor)):
         raise TypeError("want a function that makes a tensor, and a class of tensors")
     tensor = function(*args)
+    if isinstance(tensor, SparseTensor):
+        kind = SparseTensor
     if type(tensor) is not kind:
         plain, tensor = tensor, object.__new__(kind)
         tensor.fill_in(plain._array, plain.requires_grad)
@@ -177,9 +189,13 @@ def make_hooks() -> HookDict:
 
 
 def get_layout(name: str) -> layout:
-    if name != "torch.strided":
-        raise TypeError(f"the layout {shown(name)} is not supported, want torch.strided")
-    return strided
+    for each in (strided, sparse_coo):
+        if name == str(each):
+            return each
+    raise pickle.UnpicklingError(
+        f"load: the file has a tensor of layout {shown(name)}, want torch.strided or "
+        "torch.sparse_coo: call to_sparse_coo() before saving it"
+    )
 
 
 # What a name stands for, and what a call of it does. The functions check what they are given: a
@@ -188,6 +204,7 @@ CALLS: dict[str, tuple[Any, Callable[..., Any]]] = {
     "torch._utils._rebuild_tensor": (rebuild_tensor, rebuild_tensor),
     "torch._utils._rebuild_tensor_v2": (rebuild_tensor_v2, rebuild_tensor_v2),
     "torch._utils._rebuild_tensor_v3": (rebuild_tensor_v3, rebuild_tensor_v3),
+    "torch._utils._rebuild_sparse_tensor": (rebuild_sparse, rebuild_sparse),
     "torch._utils._rebuild_parameter": (rebuild_parameter, rebuild_parameter),
     "torch._utils._rebuild_parameter_with_state": (
         rebuild_parameter_with_state, rebuild_parameter_with_state
@@ -215,7 +232,7 @@ CALLS: dict[str, tuple[Any, Callable[..., Any]]] = {
 VALUES: dict[str, Any] = {
     "torch.Tensor": Tensor,
     "torch.storage.UntypedStorage": StorageType("UntypedStorage", None),
-    **{str(kind): kind for kind in (*dtypes.ALL, *dtypes.LIMITED)},
+    **{str(kind): kind for kind in dtypes.EVERY},
     **{f"torch.{name}": StorageType(name, kind) for kind, name in NAMES.items()},
     **{str(f): f for f in (contiguous_format, preserve_format, channels_last, channels_last_3d)},
 }

@@ -15,6 +15,7 @@ from ..device import device
 from ..functions.calls.out import layout
 from ..functions.shapes.layouts import memory_format
 from ..nn.parameter import Parameter, UninitializedBuffer, UninitializedParameter, is_lazy
+from ..sparse import SparseTensor
 from ..tensor import Size, Tensor
 from .names import TorchName
 from .storages import NAMES, StorageCollector
@@ -114,12 +115,35 @@ class _Pickler(pickle._Pickler):
             warnings.warn(f"backward hook {hook!r} on tensor will not be serialized", stacklevel=2)
         state = dict(t.__dict__)
         kind_of_tensor = getattr(type(t), "_usual", type(t))  # as it was made
+        if kind_of_tensor is SparseTensor and state.pop("_is_param", False):
+            kind_of_tensor = Parameter
         if kind_of_tensor is Parameter:
             args: tuple[Any, ...] = (t.detach(), t.requires_grad, OrderedDict())
             if state:
                 name = self._torch(_UTILS, "_rebuild_parameter_with_state")
                 return name, (*args, state)
             return self._torch(_UTILS, "_rebuild_parameter"), args
+        if isinstance(t, SparseTensor):
+            kind_of_tensor = Tensor
+            name, args = self._of_places(t)
+        else:
+            name, args = self._of_memory(t)
+        if kind_of_tensor is Tensor and not state:
+            return name, args
+        return self._torch("torch._tensor", "_rebuild_from_type_v2"), (
+            name,
+            kind_of_tensor,
+            args,
+            state,
+        )
+
+    def _of_places(self, t: SparseTensor) -> tuple[TorchName, tuple[Any, ...]]:
+        """The call that makes a sparse tensor; as PyTorch's, it forgets `requires_grad`."""
+        parts = t._indices(), t._values().detach(), t.shape, t.is_coalesced()
+        return self._torch(_UTILS, "_rebuild_sparse_tensor"), (t.layout, parts)
+
+    def _of_memory(self, t: Tensor) -> tuple[TorchName, tuple[Any, ...]]:
+        """The call that makes a tensor of its storage."""
         key, place, count, offset, stride = self._storages.of(t)
         kind = t.dtype
         if self._old and kind not in NAMES:
@@ -134,11 +158,4 @@ class _Pickler(pickle._Pickler):
             offset, tuple(t.shape), stride, t.requires_grad, OrderedDict(),
             *(() if kind in NAMES else (kind,)),
         )  # fmt: skip
-        if kind_of_tensor is Tensor and not state:
-            return name, args
-        return self._torch("torch._tensor", "_rebuild_from_type_v2"), (
-            name,
-            kind_of_tensor,
-            args,
-            state,
-        )
+        return name, args

@@ -33,7 +33,10 @@ __all__ = [
 ]  # fmt: skip
 
 NAMES = {
-    "BOOL": dtypes.bool_, "U8": dtypes.uint8, "I8": dtypes.int8, "I16": dtypes.int16,
+    "BOOL": dtypes.bool_, "U8": dtypes.uint8, "I8": dtypes.int8,
+    "F8_E5M2": dtypes.float8_e5m2, "F8_E4M3": dtypes.float8_e4m3fn,
+    "F8_E8M0": dtypes.float8_e8m0fnu, "F8_E4M3FNUZ": dtypes.float8_e4m3fnuz,
+    "F8_E5M2FNUZ": dtypes.float8_e5m2fnuz, "I16": dtypes.int16,
     "U16": dtypes.uint16, "F16": dtypes.float16, "BF16": dtypes.bfloat16, "I32": dtypes.int32,
     "U32": dtypes.uint32, "F32": dtypes.float32, "C64": dtypes.complex64, "F64": dtypes.float64,
     "I64": dtypes.int64, "U64": dtypes.uint64,
@@ -109,6 +112,11 @@ def _check(tensors: Any, metadata: Any) -> None:
         if not isinstance(tensor, Tensor):
             raise ValueError(
                 f"Key `{name}` is invalid, expected Tensor but received {type(tensor)}"
+            )
+        if tensor.is_sparse:
+            raise ValueError(
+                f"You are trying to save a sparse tensor: `{name}` which the format does not "
+                "support: call `.to_dense()`, or save its `.indices()` and `.values()`"
             )
         if tensor.dtype not in _NAME_OF:
             raise SafetensorError(f"the format has no {tensor.dtype}, which `{name}` is")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -417,10 +418,14 @@ class SparseTensor(Described):
     pow = __pow__
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return SparseTensor, (self._places, self._elements, tuple(self._size), self._coalesced)
+        fields = self._places, self._elements, tuple(self._size), self._coalesced
+        return SparseTensor, fields, self.__dict__ or None
 
     def __deepcopy__(self, memo: dict[builtins.int, Any]) -> SparseTensor:
-        return memo.setdefault(id(self), self.detach().clone().requires_grad_(self.requires_grad))
+        if id(self) not in memo:
+            memo[id(self)] = twin = self.detach().clone().requires_grad_(self.requires_grad)
+            twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return memo[id(self)]
 
 
 def nothing(

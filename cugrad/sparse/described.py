@@ -26,6 +26,7 @@ class Outline:
 class Described(Tensor):
     """A tensor of places and values."""
 
+    __slots__ = ("_places", "_elements", "_size", "_coalesced")  # __dict__ has what users set
     _places: Tensor
     _elements: Tensor
     _size: Size

@@ -169,7 +169,7 @@ def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
         if not named.endswith("Tensor"):
             return to(self, dtype, non_blocking=non_blocking)
         place = "cuda" if ".cuda." in named else "cpu"
-        for kind in (*dtypes.ALL, *dtypes.LIMITED):
+        for kind in dtypes.EVERY:
             if named.rpartition(".")[2] == f"{dtypes.type_name(kind)}Tensor":
                 return to(self, place, kind, non_blocking)
         raise ValueError(f"invalid type: '{named}'")
