@@ -311,7 +311,16 @@ def steps() -> list[Counts]:
     calls: list[tuple[str, Callable[[], Any], int]] = [
         ("clip_grad_norm_, 148 tensors", lambda: torch.nn.utils.clip_grad_norm_(several, 1.0), 2),
         ("GradScaler, a fused step", scaled_step(several), 8),
-    ]
+        ("clip_grads_with_norm_, 148 tensors",
+         lambda: torch.nn.utils.clip_grads_with_norm_(several, 1.0, torch.ones(())), 3),
+        ("clip_grad_value_, 148 tensors", lambda: torch.nn.utils.clip_grad_value_(several, 1.0), 1),
+        ("zero_grad to zeros, 148 tensors",
+         lambda: torch.optim.SGD(several).zero_grad(set_to_none=False), 1),
+        ("_foreach_mul_, 148 tensors", lambda: torch._foreach_mul_([w.grad for w in several], 2.0),
+         1),
+        ("_foreach_addcdiv_, 148 tensors, as many numbers",
+         lambda: torch._foreach_addcdiv_(*[[w.grad for w in several]] * 3, [*range(148)]), 3),
+    ]  # fmt: skip
     for name, call, goal in calls:
         call()
         with fake_launches.counted() as step:

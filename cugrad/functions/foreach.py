@@ -1,7 +1,8 @@
 """Functions of lists of tensors, `torch._foreach_add_` and its like, which optimizers call.
 
-PyTorch computes a list in one kernel; here they are loops. A name is the function's behind
-`_foreach_`; with `_` at its end it changes the tensors of the first list in place.
+On CUDA a function of elements is one kernel for many tensors, see `maths/together.py`; whatever
+that does not take comes one after another. A name is the function's behind `_foreach_`; with `_` at
+its end it changes the tensors of the first list in place.
 """
 
 from __future__ import annotations
@@ -11,6 +12,12 @@ from typing import Any
 
 from ..runtime.absent import missing
 from ..tensor import Tensor
+from .maths.together import (
+    changed_together,
+    computed_together,
+    copied_together,
+    zeroed_together,
+)
 
 __all__: list[str] = []
 
@@ -61,20 +68,56 @@ def _numbers(base: str, rest: tuple[Any, ...], options: dict[str, Any]) -> tuple
     return rest, options
 
 
+def _together(
+    base: str, function: Any, tensors: Any, rest: Any, options: dict[str, Any], inplace: bool
+) -> tuple[list[Any], list[int]]:
+    """What kernels for many tensors make of them, and the places of those that they leave."""
+    nothing, every = [None] * len(tensors), list(range(len(tensors)))
+    if base == "zero":
+        return nothing, zeroed_together(tensors)
+    lists, names, numbers, by = [tensors], list[str | None](), list[Any](), None
+    for name, operand in [*((None, x) for x in rest), *options.items()]:
+        is_list = isinstance(operand, (list, tuple))
+        if is_list and operand and isinstance(operand[0], Tensor) and name is None:
+            lists.append(operand)
+        elif isinstance(operand, Tensor):
+            if name is not None or by is not None:
+                return nothing, every
+            by = operand
+        else:
+            numbers.append(operand if is_list else [operand] * len(tensors))
+            names.append(name)
+    count = len(lists) + (by is not None)
+
+    def of_element(*values: Any) -> Any:
+        told = list(zip(names, values[count:]))
+        plain = [value for name, value in told if name is None]
+        return function(*values[:count], *plain, **{k: v for k, v in told if k is not None})
+
+    label = " ".join([base, str(count), *[name or "" for name in names]])
+    told = list(zip(*numbers)) if numbers else [()] * len(tensors)
+    if inplace:
+        return nothing, changed_together(label, of_element, lists, told, by)
+    return computed_together(label, of_element, lists, told, by)
+
+
 def _function(name: str) -> Callable[..., Any]:
     inplace = name.endswith("_")
     base = name.removeprefix(PREFIX).rstrip("_")
-    method = _of_tensor(base, inplace)
+    method, function = (
+        _of_tensor(base, inplace),
+        None if base == "zero" else _of_tensor(base, False),
+    )
 
     def foreach(self: Any, *rest: Any, **options: Any) -> Any:
         rest, options = _numbers(base, rest, options)
         _checked(name, self, *rest)
         if base in ("addcmul", "addcdiv") and len(rest) == 3:
             *rest, options["value"] = rest  # type: ignore[assignment]
-        results = [
-            method(tensor, *[_at(r, i) for r in rest], **{k: _at(v, i) for k, v in options.items()})
-            for i, tensor in enumerate(self)
-        ]
+        results, left = _together(base, function, self, rest, options, inplace)
+        for i in left:
+            more = {k: _at(v, i) for k, v in options.items()}
+            results[i] = method(self[i], *[_at(r, i) for r in rest], **more)
         return list(self) if inplace else results
 
     return foreach
@@ -84,7 +127,10 @@ def _pow(self: Any, exponent: Any) -> list[Tensor]:
     """A list to a power, or a number to those of a list."""
     if isinstance(self, (list, tuple)):
         _checked("_foreach_pow", self, exponent)
-        return [x ** _at(exponent, i) for i, x in enumerate(self)]
+        results, left = _together("pow", Tensor.__pow__, self, [exponent], {}, False)
+        for i in left:
+            results[i] = self[i] ** _at(exponent, i)
+        return results
     return [self**x for x in exponent]
 
 
@@ -102,7 +148,9 @@ def _max(self: Any) -> list[Tensor]:
 def _copy_(self: Any, src: Any, non_blocking: bool = False) -> list[Tensor]:
     """Copies each tensor of the second list into that of the first."""
     _checked("_foreach_copy_", self, src)
-    return [x.copy_(source, non_blocking) for x, source in zip(self, src)]
+    for i in copied_together(self, src):
+        self[i].copy_(src[i], non_blocking)
+    return list(self)
 
 
 OTHERS = {"_foreach_pow": _pow, "_foreach_norm": _norm, "_foreach_max": _max,

@@ -15,6 +15,7 @@ from ..autograd.ranges import ranged
 from ..autograd.recording.node import HookDict, RemovableHandle
 from ..backends.several import at_home, by_device
 from ..dtypes import float32
+from ..functions.maths.together import zero_gradients
 from ..graphs.capture import is_current_stream_capturing
 from ..runtime.absent import explain
 from ..tensor import Tensor
@@ -179,18 +180,13 @@ class Optimizer:
         """Drop every parameter's gradient, or fill it with zeros when `set_to_none` is False."""
         name = type(self).__name__
         with ranged(f"Optimizer.zero_grad#{name}.zero_grad", "optimizer"):
-            for group in self.param_groups:
-                for param in group["params"]:
-                    if param.grad is None:
-                        continue
-                    if set_to_none:
-                        param.grad = None
-                        continue
-                    if param.grad.grad_fn is not None:
-                        param.grad.detach_()
-                    else:
-                        param.grad.requires_grad_(False)
-                    param.grad.zero_()
+            params = chain.from_iterable(group["params"] for group in self.param_groups)
+            if not set_to_none:
+                zero_gradients(params)
+                return
+            for param in params:
+                if param.grad is not None:
+                    param.grad = None
 
     @observed
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

@@ -9,7 +9,16 @@ import numpy as np
 
 from ..traced.arrays import Traced, Untraceable
 from ..traced.evaluated import evaluated
-from ..traced.gathered import Entry, Groups, room_for, room_for_numbers, rows_alike, sorted_out
+from ..traced.gathered import (
+    EACH,
+    Entry,
+    Groups,
+    launches_told,
+    room_for,
+    room_for_numbers,
+    rows_alike,
+    sorted_out,
+)
 from ..traced.lists import ListGraph, MakeListGraph, NumbersGraph
 from ..traced.rows import demand_floats, demand_work, summed_together
 from .array import run
@@ -85,23 +94,26 @@ class SimulatedLists(_LaunchesOf):
         on_device = type(constants) is self._kind
         for (dtypes, _), entries in groups.items():
             graph = self.graph_of(dtypes)
-            launches: dict[Any, list[Entry]] = {None: entries}
-            if not on_device:
-                launches = {}
-                for entry in entries:
-                    launches.setdefault(constants[entry.at], []).append(entry)
+            if on_device:
+                launches = [(entries, None)]
+            else:
+                launches = [*launches_told(graph, len(dtypes), entries, constants)]
             one = not on_device or constants.shape[0] == 1
-            room = room_for(graph, len(dtypes), on_device, one)
-            for told, some in launches.items():
-                rows = constants if on_device else told
+            for some, told in launches:
+                by_row = EACH if told is EACH else on_device
+                room = room_for(graph, len(dtypes), by_row, one)
+                rows = constants if on_device or told is EACH else told
                 for begin in range(0, len(some), room):
-                    self._change(graph, dtypes, some[begin : begin + room], rows, skip)
+                    part = some[begin : begin + room]
+                    self._change(graph, dtypes, part, rows, skip, each=told is EACH)
 
     def _change(
         self, graph: ListGraph, dtypes: Any, entries: Sequence[Entry], rows: Any,
-        skip: Array | None = None, terms: list[Host] | None = None,
+        skip: Array | None = None, terms: list[Host] | None = None, each: bool = False,
     ) -> None:  # fmt: skip
-        """One launch, of arrays of one group; what is to be folded goes to `terms`."""
+        """One launch, of arrays of one group; what is to be folded goes to `terms`. `rows` are
+        constants on the device, or those that it is told, for all arrays or for `each`.
+        """
         on_device = type(rows) is self._kind
         told = [*([rows] if on_device else []), *([] if skip is None else [skip])]
         reads = [e.arrays[k] for k in sorted(graph.lists_read()) for e in entries]
@@ -111,7 +123,7 @@ class SimulatedLists(_LaunchesOf):
             if skip is not None and skip._host != 0:
                 return
             for entry in entries:
-                row = rows
+                row = rows[entry.at] if each else rows
                 if on_device:
                     row = rows._host[entry.at if rows.shape[0] > 1 else 0]
                 numbers = {x.name: value for x, value in zip(graph.constants, row)}

@@ -10,25 +10,29 @@ import numpy as np
 from .lists import ListGraph
 
 __all__ = [
-    "MOST_BYTES", "Entry", "Groups", "room_for", "room_for_numbers", "rows_alike", "sorted_out",
+    "EACH", "MOST_BYTES", "Entry", "Groups", "launches_told", "room_for", "room_for_numbers",
+    "rows_alike", "sorted_out",
 ]  # fmt: skip
 
 Array = Any  # of a device that makes kernels
 
 FLOATS = frozenset(["float16", "bfloat16", "float32", "float64"])
 MOST_BYTES = 4096  # of a kernel's arguments, on every device and driver
+EACH = "each"  # where constants lie that a launch is told for each array
 
 
-def room_for(graph: ListGraph, lists: int, by_row: bool, one: bool) -> int:
+def room_for(graph: ListGraph, lists: int, by_row: bool | str, one: bool) -> int:
     """How many arrays of each of so many lists the argument of a launch has room for; `by_row` is
-    whether constants lie on the device, in one row or in one for each.
+    whether constants lie on the device, in one row or in one for each, or EACH.
     """
-    heads, ints, values = 1 + by_row, 1, 0 if by_row else len(graph.constants)
+    each = 8 * len(graph.constants) if by_row == EACH else 4 * (bool(by_row) and not one)
+    by_row = bool(by_row) and by_row != EACH
+    heads, ints, values = 1 + by_row, 1, 0 if by_row or each else len(graph.constants)
     if graph.fold is not None:
         heads, ints = heads + 2 + len(graph.fold.results), ints + 2
         values += len(graph.fold.constants)
     used = 8 * (heads + values) + 4 * ints + 8
-    return (MOST_BYTES - used) // (8 * lists + 8 + 4 + 4 * (by_row and not one))
+    return (MOST_BYTES - used) // (8 * lists + 8 + 4 + each)
 
 
 def room_for_numbers(lists: int, settings: int) -> int:
@@ -63,6 +67,23 @@ class Entry(NamedTuple):
 
 
 Groups = dict[Any, list[Entry]]  # by the dtypes of the lists, and whether vectors can be read
+
+
+def launches_told(
+    graph: ListGraph, lists: int, entries: Sequence[Entry], constants: Sequence[Any]
+) -> Iterator[tuple[list[Entry], Any]]:
+    """Entries with the constants that a launch is told for all of them, or with EACH, where these
+    are as few launches.
+    """
+    same: dict[Any, list[Entry]] = {}
+    for entry in entries:
+        same.setdefault(constants[entry.at], []).append(entry)
+    if len(same) > 1:
+        apart, together = (room_for(graph, lists, way, True) for way in ("", EACH))
+        if -(-len(entries) // together) <= sum(-(-len(some) // apart) for some in same.values()):
+            yield list(entries), EACH
+            return
+    yield from ((some, row) for row, some in same.items())
 
 
 def sorted_out(columns: Sequence[Sequence[Array]], written: Sequence[int]) -> Any:

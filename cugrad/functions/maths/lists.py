@@ -17,7 +17,10 @@ from ...backends.wanted import wanted
 from ...dtypes import is_floating, of, promote_types
 from ...tensor import Tensor, make
 
-__all__ = ["as_one_kernel", "next_scale", "norm_together", "scale_together", "unscale_together"]
+__all__ = [
+    "as_one_kernel", "clip_factor", "next_scale", "norm_together", "scale_together",
+    "unscale_together",
+]  # fmt: skip
 
 SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 
@@ -123,8 +126,32 @@ def _folding(x: Traced, p: float, dtype: np.dtype[Any], clips: bool) -> Folding:
     if not clips:
         return Folding(term, how, results)
     most = end.number(0, x.dtype)
-    factor = end.apply("true_divide", most, end.apply("add", norm, 1e-6))
-    return Folding(term, how, (*results, end.apply("minimum", factor, 1.0)), (most,))
+    return Folding(term, how, (*results, _clipping(most, norm)), (most,))
+
+
+def _clipping(most: Traced, norm: Traced) -> Traced:
+    """What makes a norm `most` at most."""
+    apply = norm.trace.apply
+    return apply("minimum", apply("true_divide", most, apply("add", norm, 1e-6)), 1.0)
+
+
+def clip_factor(most: float, norm: Tensor) -> Tensor | None:
+    """What vectors of a norm that is on a device are multiplied by, so that it is `most` at most,
+    in one launch; None where there is no kernel for it.
+    """
+    backend = _backend_of([norm])
+    if backend is None or norm.numel() != 1 or norm._array.dtype not in (SINGLE, DOUBLE):
+        return None
+    array = norm.detach()._array
+
+    def graph() -> NumbersGraph:
+        trace = Trace()
+        told, x = (trace.cast(trace.input(k, DOUBLE), array.dtype) for k in range(2))
+        return NumbersGraph("clip_factor", (_clipping(told, x),))
+
+    kernels = _kept((id(backend), "clip", array.dtype), lambda: backend.number_kernels(graph()))
+    with backend.use_device(backend.device_index(array)):
+        return make(kernels.run([], [most, array], array.dtype.name).reshape(norm._array.shape))
 
 
 def _times(dtypes: tuple[np.dtype[Any], ...], checks: bool) -> ListGraph:

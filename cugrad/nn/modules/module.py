@@ -13,6 +13,7 @@ from ...autograd.mode import no_grad
 from ...autograd.recording.node import HookDict, RemovableHandle, add_hook
 from ...compiler.uncompiled import compile
 from ...functions.creation.factories import empty_like
+from ...functions.maths.together import zero_gradients
 from ...tensor import Tensor
 from ..base import state
 from ..base.calling import Called
@@ -111,17 +112,12 @@ class Module(Called):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop every parameter's gradient, or fill it with zeros when `set_to_none` is False."""
+        if not set_to_none:
+            zero_gradients(self.parameters())
+            return
         for parameter in self.parameters():
-            if parameter.grad is None:
-                continue
-            if set_to_none:
+            if parameter.grad is not None:
                 parameter.grad = None
-                continue
-            if parameter.grad.grad_fn is not None:  # a gradient made under create_graph
-                parameter.grad.detach_()
-            else:
-                parameter.grad.requires_grad_(False)
-            parameter.grad.zero_()
 
     _of_older_files: Mapping[str, Any] = MappingProxyType({})  # what whole modules in them lack
 

@@ -16,7 +16,13 @@ from ...autograd import no_grad
 from ...dtypes import promote_types
 from ...functions.creation.factories import tensor
 from ...functions.maths.arithmetic import clamp
-from ...functions.maths.lists import as_one_kernel, norm_together, scale_together
+from ...functions.maths.lists import (
+    as_one_kernel,
+    clip_factor,
+    norm_together,
+    scale_together,
+)
+from ...functions.maths.together import changed_together, left_by
 from ...functions.shapes.copies import stack
 from ...tensor import Tensor
 
@@ -131,7 +137,8 @@ def _scale(
 
 def _factor(max_norm: Any, total: Tensor) -> Tensor:
     """What gradients are multiplied by; no look at the norm: no waiting."""
-    return clamp(float(max_norm) / (total + 1e-6), max=1.0)
+    factor = None if total._requires_grad else clip_factor(float(max_norm), total)
+    return factor if factor is not None else clamp(float(max_norm) / (total + 1e-6), max=1.0)
 
 
 def _change(gradient: Any, change: Callable[[Tensor], object]) -> None:
@@ -224,6 +231,10 @@ def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: bool | Non
     >>> w.grad
     tensor([ 1.0000, -0.5000])
     """
-    clip_value = float(clip_value)
-    for gradient in _gradients(several("clip_grad_value_", parameters)):
-        _change(gradient, lambda t: t.clamp_(-clip_value, clip_value))
+    most = float(clip_value)
+
+    def take(some: list[Any]) -> list[int]:
+        return changed_together("clamp", clamp, [some], [(-most, most)] * len(some))
+
+    for gradient in left_by(take, _gradients(several("clip_grad_value_", parameters))):
+        _change(gradient, lambda t: t.clamp_(-most, most))

@@ -12,6 +12,7 @@ import numpy as np
 from ...traced.arrays import Traced, Untraceable
 
 __all__ = [
+    "COMPUTED",
     "device_functions",
     "STORED",
     "checked",

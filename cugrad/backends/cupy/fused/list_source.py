@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from textwrap import indent
 
 from ...traced.arrays import Traced, reached_from
+from ...traced.gathered import EACH
 from ...traced.lists import Folding, ListGraph, NumbersGraph
-from .expressions import ANY, STORED, checked, device_functions, statements
+from .expressions import ANY, COMPUTED, STORED, checked, device_functions, number_format, statements
 from .source import C_NUMBERS, PACK, THREADS, TO_FLOAT, headers_of, stored
 
 __all__ = ["CHUNK", "list_source", "numbers_source"]
@@ -113,7 +114,7 @@ def list_source(
     """A kernel of a graph for lists of arrays of these dtypes, read `pack` elements at a time.
 
     `by_row` is the dtype of the constants in memory, a row of them for an array, or for all of
-    them if there is `one`; "" where each launch tells them.
+    them if there is `one`; "" where each launch tells them, EACH where it does for each array.
     """
     fold = graph.fold
     nodes = reached_from(graph.outputs)
@@ -149,7 +150,7 @@ def list_source(
         places=indent("\n".join(places), "    "), body=indent("\n".join(body), " " * 8),
         fold=_fold(fold) if fold else "",
     )  # fmt: skip
-    used = [*dtypes, *([x.dtype.name for x in fold.results] if fold else [])]
+    used = [*dtypes, by_row, *([x.dtype.name for x in fold.results] if fold else [])]
     return headers_of(used) + device_functions([text]) + PACK + text
 
 
@@ -162,9 +163,11 @@ def _constants(constants: Sequence[Traced], by_row: str, one: bool) -> list[str]
     """The constants of a block's array, as variables."""
     lines = []
     for k, x in enumerate(constants):
-        ctype = STORED[x.dtype.name]
+        ctype = COMPUTED[x.dtype.name]
         place = f"a.constants[{'' if one else f'a.row[array] * {len(constants)} + '}{k}]"
-        value = f"a.told{k}" if not by_row else place
+        if by_row in TO_FLOAT:
+            place = f"{TO_FLOAT[by_row]}({place})"
+        value = {"": f"a.told{k}", EACH: f"a.told{k}[array]"}.get(by_row, place)
         lines.append(f"const {ctype} c{k} = {f'{value} != 0' if ctype == 'bool' else value};")
     return lines
 
@@ -218,5 +221,4 @@ def numbers_source(
 
 def told(constants: Sequence[Traced], prefix: str) -> list[tuple[str, str, int]]:
     """Members for constants that a launch tells."""
-    letters = {"float32": "f", "float64": "d", "bool": "?"}
-    return [(C_NUMBERS[letters[x.dtype.name]], f"{prefix}{k}", 0) for k, x in enumerate(constants)]
+    return [(C_NUMBERS[number_format(x)], f"{prefix}{k}", 0) for k, x in enumerate(constants)]

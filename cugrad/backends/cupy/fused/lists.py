@@ -13,7 +13,16 @@ import cupy
 import numpy as np
 
 from ...traced.arrays import Traced, reached_from
-from ...traced.gathered import Entry, Groups, room_for, room_for_numbers, rows_alike, sorted_out
+from ...traced.gathered import (
+    EACH,
+    Entry,
+    Groups,
+    launches_told,
+    room_for,
+    room_for_numbers,
+    rows_alike,
+    sorted_out,
+)
 from ...traced.lists import ListGraph, MakeListGraph, NumbersGraph
 from ..launches.starting import StructKernel
 from .expressions import STORED, name_of, signature
@@ -52,15 +61,14 @@ class ListKernels:
             if isinstance(constants, cupy.ndarray):
                 values = {"constants": constants.data.ptr}
                 one = constants.shape[0] == 1
-                launches = [(entries, values, constants.dtype.name, one)]
-            else:
-                same: dict[Any, list[Entry]] = {}
-                for entry in entries:
-                    same.setdefault(constants[entry.at], []).append(entry)
-                launches = [(some, _told(graph.constants, "told", row), "", True)
-                            for row, some in same.items()]  # fmt: skip
-            for some, values, by_row, one in launches:
-                self._launch(graph, dtypes, whole, some, by_row, one, skip, values)
+                name = constants.dtype.name
+                self._launch(graph, dtypes, whole, entries, name, one, skip, values)
+                continue
+            for some, row in launches_told(graph, len(dtypes), entries, constants):
+                by_row, values = (EACH, constants) if row is EACH else ("", row)
+                if not by_row:
+                    values = _told(graph.constants, "told", row)
+                self._launch(graph, dtypes, whole, some, by_row, True, skip, values)
 
     def fold(
         self, groups: Groups, results: Sequence[Array], constants: Sequence[Any],
@@ -96,9 +104,11 @@ class ListKernels:
 
     def _launch(
         self, graph: ListGraph, dtypes: Any, whole: bool, entries: list[Entry], by_row: str,
-        one: bool, skip: Array | None, values: dict[str, Any], first: int = 0,
+        one: bool, skip: Array | None, values: Any, first: int = 0,
     ) -> int:  # fmt: skip
-        """Launches for entries of one group; the number of the block that comes next."""
+        """Launches for entries of one group; the number of the block that comes next. `values` are
+        members of the table, by name, or, for EACH, constants by the place of their array.
+        """
         kernel, table, capacity = _kernel(graph, dtypes, whole, by_row, one)
         for begin in range(0, len(entries), capacity):
             some = entries[begin : begin + capacity]
@@ -110,10 +120,14 @@ class ListKernels:
             row["count"], row["skip"] = len(some), 0 if skip is None else skip.data.ptr
             for k in range(len(dtypes)):
                 row[f"list{k}"][: len(some)] = [entry.pointers[k] for entry in some]
-            if by_row and not one:
-                row["row"][: len(some)] = [entry.at for entry in some]
-            for name, value in values.items():
-                row[name] = value
+            if by_row == EACH:
+                for k in range(len(graph.constants)):
+                    row[f"told{k}"][: len(some)] = [values[entry.at][k] for entry in some]
+            else:
+                if by_row and not one:
+                    row["row"][: len(some)] = [entry.at for entry in some]
+                for name, value in values.items():
+                    row[name] = value
             if graph.fold is not None:
                 row["first"] = first
             kernel((int(blocks[-1]),), (THREADS,), args.tobytes())
@@ -146,7 +160,8 @@ def _kernel(graph: ListGraph, dtypes: Any, whole: bool, by_row: str, one: bool) 
 def _members(graph: ListGraph, names: Sequence[str], by_row: str, one: bool) -> tuple[Members, int]:
     """The members of the table, the wide ones first, and the length of its lists."""
     heads = [("const float*", "skip", 0)]
-    if by_row:
+    on_device = by_row not in ("", EACH)
+    if on_device:
         heads.append((f"const {STORED[by_row]}*", "constants", 0))
     ints = [("int", "count", 0)]
     values = [] if by_row else told(graph.constants, "told")
@@ -157,8 +172,11 @@ def _members(graph: ListGraph, names: Sequence[str], by_row: str, one: bool) -> 
                   for k, x in enumerate(graph.fold.results)]  # fmt: skip
         ints += [("int", "first", 0), ("int", "total", 0)]
         values += told(graph.fold.constants, "last")
-    rows, many = bool(by_row) and not one, room_for(graph, len(names), bool(by_row), one)
+    many = room_for(graph, len(names), by_row, one)
+    rows = on_device and not one
     lists = [(f"{STORED[d]}*", f"list{k}", many) for k, d in enumerate(names)]
+    if by_row == EACH:
+        lists += [(c, name, many) for c, name, _ in told(graph.constants, "told")]
     lists.append(("long long", "size", many))
     ints += [("int", "start", many)] + [("int", "row", many)] * rows
     return _by_size(heads + lists + values + ints), many
