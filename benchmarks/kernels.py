@@ -298,6 +298,8 @@ def steps() -> list[Counts]:
         ("Adam, 148 tensors", torch.optim.Adam, several, {}, 2),
         ("Adam, capturable, 148 tensors", torch.optim.Adam, several, {"capturable": True}, 3),
         ("AdamW of a GPT block", torch.optim.AdamW, block, {}, 1),
+        ("Adafactor, 148 matrices of one shape", torch.optim.Adafactor, several, {}, 25),
+        ("Muon, 148 matrices of one shape", torch.optim.Muon, several, {}, 60),
     ):
         for w in params:
             w.grad = torch.ones_like(w)

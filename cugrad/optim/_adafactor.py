@@ -24,21 +24,45 @@ def adafactor_rule(
     step = step + 1
     if maximize:
         grad = -grad
-    new = step**beta2_decay  # the weight of this gradient in the running averages
-    rate = m.minimum(lr, 1 / m.sqrt(step))
-    alpha = m.maximum(param.norm(2) / max(param.numel(), 1) ** 0.5, eps2) * rate
-    if weight_decay is not None:
-        param = param * (1 - lr * weight_decay)
-    if grad.dim() > 1:
-        row_var = row_var + new * (grad.square().mean(-1, keepdim=True) - row_var)
-        col_var = col_var + new * (grad.square().mean(-2, keepdim=True) - col_var)
-        estimate = row_var @ col_var / row_var.mean(-2, keepdim=True).clamp(min=eps1)
+    keep = None if weight_decay is None else 1 - lr * weight_decay
+    weight, rate, keep = m.told(  # of this gradient in the running averages
+        param, step**beta2_decay, m.minimum(lr, 1 / m.sqrt(step)), keep
+    )
+    size = m.rms(param)
+    if m.rank(grad) > 1:
+        squares = grad.square()
+        row_var = m.fused(averaged, row_var, squares.mean(-1, keepdim=True), weight)
+        col_var = m.fused(averaged, col_var, squares.mean(-2, keepdim=True), weight)
+        mean = row_var.mean(-2, keepdim=True)
+        update = m.fused(over_root_of_product, grad, row_var, col_var, mean, eps1)
     else:
-        estimate = variance = variance + new * (grad * grad - variance)
-    update = estimate.clamp(min=eps1 * eps1).rsqrt() * grad
-    clip = (update.norm(2) / (max(update.numel(), 1) ** 0.5 * d)).clamp(min=1.0)
-    return {"param": param - alpha / clip * update, "row_var": row_var, "col_var": col_var,
-            "variance": variance, "step": step}  # fmt: skip
+        variance = m.fused(averaged, variance, grad * grad, weight)
+        update = m.fused(over_root, grad, variance, eps1)
+    new = m.fused(moved, param, update, size, m.rms(update, d), rate, keep, eps2)
+    return {"param": new, "row_var": row_var, "col_var": col_var, "variance": variance,
+            "step": step}  # fmt: skip
+
+
+def averaged(average: Any, value: Any, weight: Any) -> Any:
+    return average + weight * (value - average)
+
+
+def over_root(grad: Any, variance: Any, eps1: float) -> Any:
+    return variance.clamp(min=eps1 * eps1).rsqrt() * grad
+
+
+def over_root_of_product(grad: Any, rows: Any, columns: Any, mean: Any, eps1: float) -> Any:
+    return over_root(grad, rows * columns / mean.clamp(min=eps1), eps1)
+
+
+def moved(
+    param: Any, update: Any, size: Any, length: Any, rate: Any, keep: Any, eps2: float
+) -> Any:
+    """A step in proportion to the size of a parameter, against an update of a length over d."""
+    alpha = size.clamp_min(eps2) * rate
+    if keep is not None:
+        param = param * keep
+    return param - alpha / length.clamp(min=1.0) * update
 
 
 def adafactor(
@@ -72,13 +96,17 @@ def adafactor(
         "variance": variances,
         "step": state_steps,
     }
+    kinds: dict[Any, list[int]] = {}
     for at, param in enumerate(params):
+        kinds.setdefault(param.dtype, []).append(at)
+    for dtype, places in kinds.items():
         settings = {"lr": lr.item() if isinstance(lr, Tensor) else lr, "d": d, "eps2": eps2,
-                    "eps1": finfo(param.dtype).eps if eps1 is None else eps1,
+                    "eps1": finfo(dtype).eps if eps1 is None else eps1,
                     "beta2_decay": beta2_decay, "weight_decay": nonzero(weight_decay),
                     "maximize": maximize}  # fmt: skip
-        own = {name: column[at : at + 1] for name, column in states.items()}
-        advance(adafactor_rule, [param], [grads[at]], own, settings)
+        own = {name: [column[at] for at in places] for name, column in states.items()}
+        some, of_these = ([column[at] for at in places] for column in (params, grads))
+        advance(adafactor_rule, some, of_these, own, settings)
 
 
 class Adafactor(RuledOptimizer):

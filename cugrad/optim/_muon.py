@@ -28,30 +28,50 @@ def muon_rule(
     ns_steps: Any, eps: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """θ = (1 - lr λ) θ - lr ρ · O, where O is nearly the orthogonal factor of the momentum."""
-    momentum_buffer = momentum_buffer + (1 - momentum) * (grad - momentum_buffer)
+    momentum_buffer = m.fused(averaged, momentum_buffer, grad, 1 - momentum)
     update = momentum_buffer
     if nesterov:
-        update = grad + momentum * (momentum_buffer - grad)
-    update = orthogonal(update, (a, b, c), int(ns_steps), eps).to(param.dtype)
-    return {"param": param * (1 - lr * weight_decay) - lr * ratio * update,
-            "momentum_buffer": momentum_buffer}  # fmt: skip
+        update = m.fused(ahead, grad, momentum_buffer, momentum)
+    update = orthogonal(m, update, (a, b, c), int(ns_steps), eps).to(param.dtype)
+    keep, rate = m.told(param, 1 - lr * weight_decay, lr * ratio)
+    return {"param": m.fused(moved, param, update, keep, rate), "momentum_buffer": momentum_buffer}
 
 
-def orthogonal(matrix: Tensor, coefficients: Any, steps: int, eps: float) -> Tensor:
+def averaged(average: Any, value: Any, weight: float) -> Any:
+    return average + weight * (value - average)
+
+
+def ahead(grad: Any, average: Any, momentum: float) -> Any:
+    return grad + momentum * (average - grad)
+
+
+def moved(param: Any, update: Any, keep: Any, rate: Any) -> Any:
+    return param * keep - rate * update
+
+
+def orthogonal(m: Any, matrix: Tensor, coefficients: Any, steps: int, eps: float) -> Tensor:
     """A matrix with the singular vectors of another, and singular values near 1, in bfloat16.
 
     Newton-Schulz iterations x = a x + (b y + c y²) x, where y = x xᵀ, of the matrix over its norm.
     Source: Higham, Functions of Matrices, chapter 8, with Jordan's coefficients.
     """
     a, b, c = coefficients
-    tall = matrix.size(0) > matrix.size(1)
+    tall = matrix.size(-2) > matrix.size(-1)
     x = (matrix.mT if tall else matrix).bfloat16()
-    x = x / x.norm().clamp(min=eps)
+    x = x / m.norm(x).clamp(min=eps)
     for _ in range(steps):
         gram = (x @ x.mT).float()
-        polynomial = (b * gram + c * (gram @ gram)).bfloat16()
-        x = (a * x.float() + polynomial.float() @ x.float()).bfloat16()
+        polynomial = m.fused(combined, gram, gram @ gram, b, c)
+        x = m.fused(added, x, polynomial.float() @ x.float(), a)
     return x.mT if tall else x
+
+
+def combined(x: Any, y: Any, b: float, c: float) -> Any:
+    return (b * x + c * y).bfloat16()
+
+
+def added(x: Any, y: Any, a: float) -> Any:
+    return (a * x.float() + y).bfloat16()
 
 
 def muon(
@@ -80,13 +100,20 @@ def muon(
     if len(ns_coefficients) != 3:
         raise ValueError("Coefficients must be a tuple of exactly 3 values")
     a, b, c = ns_coefficients
-    for param, grad, buffer in zip(params, grads, muon_momentum_bufs, strict=True):
+    shapes: dict[Any, list[int]] = {}
+    for at, grad in enumerate(grads):
         if grad.dim() != 2:
             raise ValueError("Param gradient must be a 2D matrix")
-        settings = {"lr": lr, "ratio": _ratio(adjust_lr_fn, param), "weight_decay": weight_decay,
+        shapes.setdefault(tuple(params[at].shape), []).append(at)
+    for places in shapes.values():
+        ratio = _ratio(adjust_lr_fn, params[places[0]])
+        settings = {"lr": lr, "ratio": ratio, "weight_decay": weight_decay,
                     "momentum": momentum, "nesterov": nesterov, "a": a, "b": b, "c": c,
                     "ns_steps": ns_steps, "eps": eps}  # fmt: skip
-        advance(muon_rule, [param], [grad], {"momentum_buffer": [buffer]}, settings)
+        some, of_these, buffers = (
+            [column[at] for at in places] for column in (params, grads, muon_momentum_bufs)
+        )
+        advance(muon_rule, some, of_these, {"momentum_buffer": buffers}, settings)
 
 
 def _ratio(adjust_lr_fn: str | None, param: Tensor) -> float:

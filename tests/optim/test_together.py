@@ -19,6 +19,7 @@ ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed"
 
 import cugrad  # noqa: E402
 from cugrad.backends.wanted import wanted  # noqa: E402
+from cugrad.optim.rules import batches  # noqa: E402
 from tests.backends import cuda_toolchain as toolchain  # noqa: E402
 from tests.optim.settings import ROUGH, SETTINGS  # noqa: E402
 from tests.support import fake_cuda  # noqa: E402
@@ -46,6 +47,10 @@ def cases() -> Iterator[tuple[str, str, dict[str, Any], str]]:
 
 
 CASES = list(cases())
+STACKED = [(name, settings, ["float32", "bfloat16", "float64"][k % 3])
+           for k, (name, settings) in enumerate(SETTINGS) if name in BY_TENSOR]  # fmt: skip
+STACKS = {"Adafactor": [(3, 5), (17,), (3, 5), (4100,), (), (17,), (0,), (2, 3, 4), (3, 5), ()],
+          "Muon": [(3, 5), (3, 5), (6, 4), (3, 5), (2, 2)]}  # fmt: skip
 
 
 def drawn(rng: Any, shape: tuple[int, ...], dtype: str) -> Any:
@@ -58,12 +63,13 @@ def drawn(rng: Any, shape: tuple[int, ...], dtype: str) -> Any:
 def taken(name: str, settings: dict[str, Any], dtype: str, together: bool) -> list[Any]:
     """Parameters and states after three steps, the last one of which some parameters miss."""
     rng = np.random.default_rng(3)
-    params = [drawn(rng, shape, dtype).requires_grad_() for shape in SIZES]
+    sizes = STACKS.get(name, SIZES)
+    params = [drawn(rng, shape, dtype).requires_grad_() for shape in sizes]
     before, wanted.fused = wanted.fused, together
     try:
         optimizer = getattr(cugrad.optim, name)(params, **settings)
         for step in range(3):
-            for k, (param, shape) in enumerate(zip(params, SIZES)):
+            for k, (param, shape) in enumerate(zip(params, sizes)):
                 grad = drawn(rng, shape, dtype)
                 param.grad = None if (step, k) in ((0, 5), (2, 1)) else grad
             optimizer.step()
@@ -101,6 +107,8 @@ else:
         with fake_cuda.compiled_together():
             for _, name, settings, dtype in CASES:
                 taken(name, settings, dtype, True)
+            for name, settings, dtype in STACKED:
+                taken(name, settings, dtype, True)
             for settings, _ in MANY:
                 adam([cugrad.zeros(2, device="cuda") for _ in range(2)], **settings).step()
             for name in SCALED:
@@ -123,6 +131,19 @@ else:
                 np.testing.assert_allclose(host(ours), host(plain), 1e-14, 1e-15, err_msg=label)
             else:
                 np.testing.assert_array_equal(host(ours), host(plain), err_msg=label)
+
+    @pytest.mark.parametrize(("name", "settings", "dtype"), STACKED)
+    def test_stacks_of_one_shape(
+        name: str, settings: dict[str, Any], dtype: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A rule of whole tensors, on all of one shape: three of them, and fewer."""
+        monkeypatch.setattr(batches, "MOST_BYTES", 1 << 13)  # 4100 numbers are more
+        for ours, plain in zip(*(taken(name, settings, dtype, t) for t in (True, False))):
+            rough = dtype == "bfloat16" or name in ROUGH
+            near = 3e-2 if rough else 1e-5 if dtype == "float32" else 1e-12
+            assert ours.dtype is plain.dtype
+            values = [x.to("cpu", cugrad.float64).numpy() for x in (ours, plain)]
+            np.testing.assert_allclose(*values, rtol=near, atol=near / 10, err_msg=name)
 
     @contextmanager
     def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,14 @@ import numpy as np
 from ...autograd.recording.recorded import recorded
 from ...tensor import Tensor
 
-__all__ = ["FORM", "follow"]
+__all__ = ["FORM", "RecordedForm", "follow"]
 
 
 class RecordedForm:
-    """The functions of a rule on tensors and on numbers; `symbols.py` has them on symbols."""
+    """The functions of a rule on tensors and on numbers; `symbols.py` has them on symbols.
+
+    Those that only rules of whole tensors call are last; `batches.py` has them on stacks.
+    """
 
     @staticmethod
     def sqrt(x: Any) -> Any:
@@ -52,6 +55,32 @@ class RecordedForm:
             return chosen() if callable(chosen) else chosen
         a, b = (x() if callable(x) else x for x in (a, b))
         return recorded.where(condition, *(_tensor(x, condition, (a, b)) for x in (a, b)))
+
+    @staticmethod
+    def rank(x: Tensor) -> int:
+        """The number of dims of a parameter, or of what has its shape."""
+        return x.dim()
+
+    @staticmethod
+    def rms(x: Tensor, times: float = 1.0) -> Tensor:
+        """The root mean square of all elements, over a number."""
+        size: Tensor = x.norm(2) / (max(x.numel(), 1) ** 0.5 * times)
+        return size
+
+    @staticmethod
+    def norm(x: Tensor) -> Tensor:
+        """The Euclidean norm of all elements."""
+        norm: Tensor = x.norm()
+        return norm
+
+    @staticmethod
+    def fused(function: Callable[..., Any], *args: Any) -> Any:
+        """`function(*args)`, which is one of elements: a kernel, where tensors are stacked."""
+        return function(*args)
+
+    def told(self, like: Tensor, *numbers: Any) -> Sequence[Any]:
+        """Numbers for `fused` that are others in each step; None stays None."""
+        return numbers
 
 
 def _extreme(of_numbers: Callable[..., Any], op: str, bound: str, a: Any, b: Any) -> Any:

@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from ...autograd.mode import state
 from ...autograd.recording.views import will_be_changed
 from ...backends import backend_of
 from ...backends.wanted import wanted
 from ...runtime.kept import of_thread
 from ...tensor import Tensor, make
 from ..scaling import Scaled
+from .batches import follow_together
 from .blocks import BLOCK, as_reals, computing_dtype, run
 from .recorded import follow
 from .rule import Rule, is_decisive
@@ -69,15 +71,20 @@ def advance(
     columns = [states.get(name) or [None] * len(params) for name in rule.arrays]
     if recorded:
         settings = {name: _scalar(value) for name, value in settings.items()}
-        for at, param in enumerate(params):
+        every: Sequence[int] = range(len(params))
+        if not (differentiable or state.grad_enabled) and all(map(_has_kernels, params)):
+            numbers = {name: states[name] for name in rule.numbers}
+            whole = {"param": list(params), "grad": list(grads), **dict(zip(rule.arrays, columns))}
+            every = follow_together(rule.function, whole, numbers, settings, _note)
+        for at in every:
+            param = params[at]
             arrays: dict[str, Any] = {"param": param, "grad": grads[at]}
             arrays |= {name: column[at] for name, column in zip(rule.arrays, columns)}
-            numbers = {name: states[name][at] for name in rule.numbers}
-            created = follow(rule.function, arrays, numbers, settings)
-            for name, state in created.items():
-                states[name][at] = state
-            if _noted.through is not None:
-                _noted.through.add(id(param))
+            own = {name: states[name][at] for name in rule.numbers}
+            created = follow(rule.function, arrays, own, settings)
+            for name, value in created.items():
+                states[name][at] = value
+            _note([param])
         return
     will_be_changed(params)
     for (backend, index, absent), positions in _alike(params, columns).items():
@@ -104,6 +111,11 @@ def advance(
                     for at in positions[step.through :]:
                         column[at] = None
                 raise
+
+
+def _note(params: Sequence[Tensor]) -> None:
+    if _noted.through is not None:
+        _noted.through.update(map(id, params))
 
 
 def _has_kernels(param: Tensor) -> bool:
