@@ -13,7 +13,7 @@ from ...dtypes import is_floating
 from ...ops.dims import canonical_dim
 from ...tensor import Tensor
 from ..calls.arguments import array_of, cast, fresh
-from ..creation.factories import tensor
+from ..creation.factories import full
 from ..shapes.layouts import contiguous
 from ..shapes.views import movedim
 from .reduce import sum, vector_norm
@@ -143,7 +143,7 @@ def _checked_q(function: str, input: Tensor, q: Any) -> Tensor:
     if not isinstance(q, Tensor):
         if not 0 <= q <= 1:
             raise RuntimeError(f"{function}() q must be in the range [0, 1] but got {q}")
-        return tensor(q, dtype=input.dtype, device=input.device)
+        return full((), q, dtype=input.dtype, device=input.device)
     array = q._array
     if array.ndim > 1:
         raise RuntimeError(

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...autograd.autocast import autocasts
 from ...autograd.recording.record import recorded
-from ...backends.several import beside
+from ...backends.tables import table_beside
 from ...backends.windows import Ints, numbers
 from ...dtypes import float32, uint8
 from ...functions.calls.arguments import fresh, of_reals, refuse_whole
@@ -40,49 +40,70 @@ def _source_scale(size: int, out: int, align_corners: bool, factor: float | None
     return 1 / factor if factor is not None and factor > 0 else size / out
 
 
-def _cubic(x: Any, a: float) -> Any:
+def _cubic(xp: Any, x: Any, a: float) -> Any:
     """Keys' kernel. Source: https://en.wikipedia.org/wiki/Bicubic_interpolation."""
-    x = np.abs(x)
+    x = xp.abs(x)
     near = ((a + 2) * x - (a + 3)) * x * x + 1
     far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+    return xp.where(x <= 1, near, xp.where(x < 2, far, 0.0))
 
 
-@lru_cache(maxsize=128)
+def _hat(xp: Any, x: Any) -> Any:
+    return xp.maximum(1 - xp.abs(x), 0.0)
+
+
+# What an output has of an input, each known by its place; outputs lie at `scale * out + first`.
+
+
+def _linear_weight(xp: Any, out: Any, place: Any, scale: float, first: float, last: int) -> Any:
+    at = xp.minimum(xp.maximum(out * scale + first, 0.0), float(last))
+    return _hat(xp, at - place)
+
+
+def _cubic_weight(xp: Any, out: Any, place: Any, scale: float, first: float, last: int) -> Any:
+    """The elements at both ends stand for those beyond."""
+    x = out * scale + first - place
+    before = _cubic(xp, x + 1, -0.75) + _cubic(xp, x + 2, -0.75)
+    behind = _cubic(xp, x - 1, -0.75) + _cubic(xp, x - 2, -0.75)
+    weight = _cubic(xp, x, -0.75) + xp.where(place == 0, before, 0.0)
+    return weight + xp.where(place == last, behind, 0.0)
+
+
+def _wide_linear(xp: Any, out: Any, place: Any, scale: float, stretch: float) -> Any:
+    return _hat(xp, (place - (out + 0.5) * scale + 0.5) / stretch)
+
+
+def _wide_cubic(xp: Any, out: Any, place: Any, scale: float, stretch: float) -> Any:
+    return _cubic(xp, (place - (out + 0.5) * scale + 0.5) / stretch, -0.5)
+
+
 def _weights(
-    size: int, out: int, cubic: bool, align_corners: bool, factor: float | None, antialias: bool
-) -> Any:
-    """The matrix (out, size) that resamples one axis."""
+    like: Tensor, size: int, out: int, cubic: bool, align_corners: bool, factor: float | None,
+    antialias: bool,
+) -> Tensor:  # fmt: skip
+    """The matrix (out, size) that resamples one axis of a tensor, in its dtype."""
     scale = _source_scale(size, out, align_corners, factor)
-    weights = np.zeros((out, size))
-    rows = np.arange(out)
-    if antialias:
-        stretch = max(scale, 1.0)
-        support = (2 if cubic else 1) * stretch
-        for i in range(out):
-            center = scale * (i + 0.5)
-            first = max(int(center - support + 0.5), 0)
-            last = min(int(center + support + 0.5), size)
-            x = (np.arange(first, last) - center + 0.5) / stretch
-            w = _cubic(x, -0.5) if cubic else np.maximum(0.0, 1 - np.abs(x))
-            weights[i, first:last] = w / w.sum()
-        return weights
-    at = rows * scale if align_corners else (rows + 0.5) * scale - 0.5
-    if not cubic:
-        at = np.maximum(at, 0.0)
-    low = np.floor(at)
-    for step in range(-1, 3) if cubic else range(2):
-        w = _cubic(at - (low + step), -0.75) if cubic else 1 - np.abs(at - (low + step))
-        np.add.at(weights, (rows, np.clip(low + step, 0, size - 1).astype(int)), w)
-    return weights
+    array, shape, dtype = like._array, (out, size), like._array.dtype
+    if not antialias:
+        function = _cubic_weight if cubic else _linear_weight
+        first = 0.0 if align_corners else 0.5 * scale - 0.5
+        return make(table_beside(array, shape, dtype, function, scale, first, size - 1))
+    wide = _wide_cubic if cubic else _wide_linear
+    weights = make(table_beside(array, shape, "float64", wide, scale, max(scale, 1.0)))
+    return recorded.div(weights, weights.sum(1, keepdim=True)).to(like.dtype)
 
 
 @lru_cache(maxsize=128)
 def _nearest(size: int, out: int, factor: float | None, exact: bool) -> Any:
-    """Which element each output is; in single precision, as PyTorch finds it."""
-    scale = np.float32(_source_scale(size, out, False, factor))
-    rows = np.arange(out, dtype=np.float32) + np.float32(0.5 if exact else 0.0)
-    return np.minimum(np.floor(rows * scale).astype(np.int64), size - 1)
+    """Which element each output is."""
+    scale = float(np.float32(_source_scale(size, out, False, factor)))
+    return _nearest_place(np, np.arange(out, dtype=float), scale, exact, size - 1).astype(int)
+
+
+def _nearest_place(xp: Any, out: Any, scale: float, exact: bool, last: int) -> Any:
+    """In single precision, as PyTorch finds it."""
+    out = (out + (0.5 if exact else 0.0)).astype("float32")
+    return xp.minimum(xp.floor(out * scale), last)
 
 
 def _output_size(
@@ -190,7 +211,7 @@ def interpolate(
     x = input.to(float32) if narrow else input
     for i, (extent, out, scale) in enumerate(zip(extents, sizes, scales)):
         if extent != out or antialias or scale is not None:
-            x = along(x, 2 + i, _weights(extent, out, cubic, aligned, scale, antialias))
+            x = along(x, 2 + i, _weights(x, extent, out, cubic, aligned, scale, antialias))
     if input.dtype is uint8:
         x = (x + 0.5).floor().clamp(0, 255)
     return x.to(input.dtype) if narrow else (recorded.clone(x, "C") if x is input else x)
@@ -208,7 +229,10 @@ def _pick(input: Tensor, sizes: tuple[int, ...], scales: Any, exact: bool) -> Te
         if out == size * repeats and (reads == np.arange(out) // repeats).all():
             x = x.repeat_interleave(repeats, 2 + i)
         else:
-            x = x.index_select(2 + i, make(beside(x._array, reads)))
+            step = float(np.float32(_source_scale(size, out, False, scale)))
+            x = x.index_select(2 + i, make(table_beside(
+                x._array, (out,), "int64", _nearest_place, step, exact, size - 1
+            )))  # fmt: skip
     return x.clone() if x is input else x
 
 

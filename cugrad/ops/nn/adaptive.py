@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import prod
 from typing import Any
-
-import numpy as np
 
 from ..table import CAST, row
 from .pool import smallest_index
@@ -15,22 +12,21 @@ Array = Any
 Shape = tuple[int, ...]
 
 
-@lru_cache(maxsize=64)
-def _places(extents: Shape, sizes: Shape) -> Any:
+def _places(xp: Any, extents: Shape, sizes: Shape) -> Any:
     """Where the elements of each window lie, (windows, elements); a window shorter than others
     repeats its last.
     """
     n = len(extents)
-    total = np.zeros((1,) * (2 * n), np.int64)
+    total: Any = 0
     cells = 1
     for i, (size, count) in enumerate(zip(extents, sizes)):
-        numbered = np.arange(count)
-        start, stop = numbered * size // count, -(-(numbered + 1) * size // count)
-        width = int((stop - start).max())
+        width = max(-(-(k + 1) * size // count) - k * size // count for k in range(count))
+        numbered = xp.arange(count).reshape(-1, 1)
+        start, last = numbered * size // count, (numbered * size + size - 1) // count
         cells *= width
         shape = [1] * (2 * n)
         shape[i], shape[n + i] = count, width
-        reads = np.minimum(start[:, None] + np.arange(width), stop[:, None] - 1)
+        reads = xp.minimum(start + xp.arange(width), last)
         total = total + reads.reshape(shape) * prod(extents[i + 1 :])
     return total.reshape(prod(sizes), cells)
 
@@ -38,8 +34,8 @@ def _places(extents: Shape, sizes: Shape) -> Any:
 def _adaptive_max_pool(xp: Any, self: Array, sizes: Shape) -> tuple[Array, Array]:
     n = len(sizes)
     lead, extents = self.shape[:-n], self.shape[-n:]
-    places = _places(extents, tuple(sizes))
-    at = xp.asarray(places.reshape(-1))
+    places = _places(xp, extents, tuple(sizes))
+    at = places.reshape(-1)
     values = xp.take(xp.reshape(self, (*lead, prod(extents))), at, len(lead))
     values = xp.reshape(values, (*lead, *places.shape))
     best = xp.argmax(values, -1, keepdims=True)

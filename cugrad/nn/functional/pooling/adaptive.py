@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from ....autograd.autocast import autocasts
 from ....autograd.recording.record import recorded
-from ....backends.several import at_home, beside
+from ....backends.several import at_home
+from ....backends.tables import table_beside
 from ....backends.windows import Ints, numbers
 from ....dtypes import float32, int64
 from ....functions.calls.arguments import as_own, refuse_complex, refuse_whole
 from ....functions.creation.random import rand
+from ....functions.creation.ranges import arange
 from ....ops.nn.pool import smallest_index
 from ....tensor import Tensor, make
 from .windows import max_pool
@@ -29,31 +28,27 @@ Sizes = int | None | Sequence[int | None]
 Shape = tuple[int, ...]
 
 
-def along(input: Tensor, dim: int, weights: Any) -> Tensor:
-    """Axis `dim` times a NumPy matrix (out, size): what separable resampling is made of.
+def along(input: Tensor, dim: int, matrix: Tensor) -> Tensor:
+    """Axis `dim` times a matrix (out, size): what separable resampling is made of.
 
     >>> import cugrad as torch
-    >>> along(torch.arange(4.0).reshape(1, 4), 1, np.full((1, 4), 0.25))
+    >>> along(torch.arange(4.0).reshape(1, 4), 1, torch.full((1, 4), 0.25))
     tensor([[1.5000]])
     """
     shape = tuple(input.shape)
     dim %= len(shape)
-    matrix = make(beside(input._array, weights.astype(input._array.dtype)))
     if dim == len(shape) - 1:
         result = recorded.matmul(input.reshape(prod(shape[:-1]), shape[-1]), recorded.mT(matrix))
     else:
         planes = input.reshape(prod(shape[:dim]), shape[dim], prod(shape[dim + 1 :]))
         result = recorded.matmul(matrix, planes)
-    return result.reshape(*shape[:dim], len(weights), *shape[dim + 1 :])
+    return result.reshape(*shape[:dim], matrix.shape[0], *shape[dim + 1 :])
 
 
-@lru_cache(maxsize=64)
-def _mean_weights(size: int, output: int) -> Any:
-    weights = np.zeros((output, size))
-    for i in range(output):
-        start, stop = i * size // output, -(-(i + 1) * size // output)
-        weights[i, start:stop] = 1 / (stop - start)
-    return weights
+def _mean_weight(xp: Any, out: Any, place: Any, size: int, outputs: int) -> Any:
+    """What the mean of the window `out` has of an element."""
+    start, stop = xp.floor(out * size / outputs), xp.ceil((out + 1) * size / outputs)
+    return xp.where(xp.logical_and(start <= place, place < stop), 1 / (stop - start), 0.0)
 
 
 def _adaptive_sizes(name: str, n: int, input: Tensor, output_size: Sizes, needed: int) -> Shape:
@@ -89,7 +84,9 @@ def _adaptive_avg_pool(n: int, input: Tensor, output_size: Sizes) -> Tensor:
         return getattr(recorded, f"avg_pool{n}d")(input, kernel)
     x = input.to(float32) if input.dtype.itemsize == 2 else input
     for i in range(n):
-        x = along(x, i - n, _mean_weights(extents[i], sizes[i]))
+        shape = sizes[i], extents[i]
+        weights = table_beside(x._array, shape, x._array.dtype, _mean_weight, extents[i], sizes[i])
+        x = along(x, i - n, make(weights))
     return as_own(x.to(input.dtype), (input,))
 
 
@@ -201,11 +198,11 @@ def _fractional_max_pool(
         drawn = samples[..., n - 1 - i if n == 2 else i].reshape(*lead, *(1,) * (2 * n))
         shape, window = [1] * (2 * n), [1] * (2 * n)
         shape[i], window[n + i] = out, k
-        starts = make(beside(input._array, np.arange(out, dtype="f4").reshape(shape)))
+        starts = arange(out, dtype=float32, device=input.device).reshape(shape)
         alpha = (size - k) / (out - 1) if out > 1 else 0.0
         begin = ((starts + drawn) * alpha).to(int64) - (drawn * alpha).to(int64)
         begin = recorded.where(starts == out - 1, begin * 0 + (size - k), begin)
-        inner = make(beside(input._array, np.arange(k).reshape(window)))
+        inner = arange(k, device=input.device).reshape(window)
         total = (begin + inner) * prod(extents[i + 1 :]) + total
     places = total.reshape(*lead, *outputs, prod(kernel))
     result, indices = _pick_maxima(input, places, n)

@@ -1,0 +1,106 @@
+"""Tables that ops read, such as the weights of a resampling: made where they are read.
+
+What a host made would have to be copied to a device, each time, and not while a graph is captured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import is_floating
+from . import backend_of
+from .several import there
+from .traced.arrays import Trace, Untraceable
+from .traced.namespace import TracedNamespace
+from .wanted import wanted
+
+__all__ = ["table_beside", "table_of"]
+
+Array = Any
+Function = Callable[..., Array]  # of `xp`, the places along each dim as floats, and numbers
+Shape = tuple[int, ...]
+MOST_KERNELS = 512  # that are kept; then it begins anew
+FLOAT64 = np.dtype("float64")
+
+_kernels: dict[Any, Callable[[list[Array]], list[Array]] | None] = {}
+
+
+def table_beside(array: Array, shape: Shape, dtype: Any, function: Function, *numbers: Any) -> Any:
+    """A table on the device of another array: see `table_of`.
+
+    >>> table_beside(np.empty(0), (2, 3), "int64", lambda xp, i, j: 10 * i + j)
+    array([[ 0,  1,  2],
+           [10, 11, 12]])
+    """
+    return there(lambda x: _of_levels(backend_of(x), shape, dtype, function, numbers), array)
+
+
+def table_of(backend: Any, shape: Shape, dtype: Any, function: Function, *numbers: Any) -> Array:
+    """The array whose element at a place is `function(xp, *place, *numbers)`, in a dtype.
+
+    The function computes elementwise in float64, with what all namespaces have: it is one kernel
+    where the backend makes them. A host keeps what it has made.
+    """
+    if backend.device_type == "cpu":
+        return _on_host(shape, function, numbers).astype(dtype)
+    places = _places(backend.xp, shape)
+    kernel = _kernel(backend, shape, dtype, function, numbers, places)
+    if kernel is not None:
+        return kernel(places)[0].astype(dtype, copy=False)
+    return function(backend.xp, *places, *numbers).astype(dtype)
+
+
+def _of_levels(
+    backend: Any, shape: Shape, dtype: Any, function: Function, numbers: tuple[Any, ...]
+) -> Array:
+    """In a vmap, the same for all examples."""
+    level = getattr(backend, "level", None)
+    if level is None:
+        return table_of(backend, shape, dtype, function, *numbers)
+    return level.lift(_of_levels(backend.parent, shape, dtype, function, numbers))
+
+
+@lru_cache(maxsize=128)
+def _on_host(shape: Shape, function: Function, numbers: tuple[Any, ...]) -> np.ndarray[Any, Any]:
+    values: np.ndarray[Any, Any] = function(np, *_places(np, shape), *numbers)
+    return values
+
+
+def _places(xp: Any, shape: Shape) -> list[Array]:
+    """For each dim the numbers 0, 1, 2, ... along it."""
+    ends = lambda d: (1,) * d + (-1,) + (1,) * (len(shape) - d - 1)
+    return [xp.arange(n, dtype=FLOAT64).reshape(ends(d)) for d, n in enumerate(shape)]
+
+
+def _kernel(
+    backend: Any, shape: Shape, dtype: Any, function: Function, numbers: tuple[Any, ...],
+    places: list[Array],
+) -> Any:  # fmt: skip
+    """The kernel that makes such a table; None where there can be none."""
+    if not (backend.makes_kernels and wanted.fused) or 0 in shape:
+        return None
+    key = backend, shape, dtype, function, numbers
+    if key not in _kernels:
+        if len(_kernels) >= MOST_KERNELS:
+            _kernels.clear()
+        _kernels[key] = _made(backend, shape, dtype, function, numbers, places)
+    return _kernels[key]
+
+
+def _made(
+    backend: Any, shape: Shape, dtype: Any, function: Function, numbers: tuple[Any, ...],
+    places: list[Array],
+) -> Any:  # fmt: skip
+    trace = Trace(shape)
+    inputs = [trace.input(d, FLOAT64) for d in range(len(shape))]
+    try:
+        element = function(TracedNamespace(), *inputs, *numbers)
+        if is_floating(np.dtype(dtype)):  # no kernel is made of whole numbers
+            element = element.astype(dtype)
+        return backend.graph_function(f"table_{function.__name__}", [element], places)
+    except Untraceable:
+        return None

@@ -1,0 +1,66 @@
+"""Functions that look things up make their tables on the device, also while a graph is captured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("cupy", reason="CuPy is not installed")
+
+import cugrad as torch
+from tests.support import fake_cuda
+
+ON_DEVICE = fake_cuda.REAL is not None or torch.cuda.is_available()
+F: Any = torch.nn.functional
+
+TABLES: dict[str, Callable[[Any], Any]] = {
+    "bilinear": lambda x: F.interpolate(x, (7, 3), mode="bilinear"),
+    "bicubic": lambda x: F.interpolate(x, scale_factor=1.7, mode="bicubic"),
+    "antialias": lambda x: F.interpolate(x, (3, 3), mode="bilinear", antialias=True),
+    "nearest": lambda x: F.interpolate(x, (7, 3)),
+    "exact": lambda x: F.interpolate(x, (7, 3), mode="nearest-exact"),
+    "area": lambda x: F.interpolate(x, (4, 3), mode="area"),
+    "averages": lambda x: F.adaptive_avg_pool2d(x, (2, 4)),
+    "maxima": lambda x: F.adaptive_max_pool2d(x, (2, 4)),
+    "fractions": lambda x: F.fractional_max_pool2d(x, 2, 3, _random_samples=x[:, :, 0, :2]),
+    "quantile": lambda x: x.quantile(0.3),
+    "cosines": lambda x: x * torch.hann_window(6, device=x.device),
+    "Bessel": lambda x: x * torch.kaiser_window(6, device=x.device),
+    "bell": lambda x: x * torch.signal.windows.gaussian(6, device=x.device),
+    "decay": lambda x: x * torch.signal.windows.exponential(6, device=x.device),
+    "sine": lambda x: x * torch.signal.windows.cosine(6, device=x.device),
+    "triangle": lambda x: x * torch.bartlett_window(6, device=x.device),
+}  # fmt: skip
+
+if not ON_DEVICE:
+
+    @pytest.mark.parametrize("fused", [False, True])
+    def test_over_the_fake_cuda(fused: bool) -> None:
+        fake_cuda.passed(__file__, fused=fused)
+
+else:
+
+    @pytest.mark.parametrize("what", TABLES)
+    def test_a_table_is_made_in_a_capture(what: str) -> None:
+        call = TABLES[what]
+        x = torch.rand(2, 3, 5, 6, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = call(x)
+        x.copy_(torch.rand_like(x))
+        graph.replay()
+        assert torch.allclose(captured.cpu(), call(x.cpu()), 1e-5, 1e-6)
+
+    def test_a_table_is_one_kernel() -> None:
+        from cugrad.backends import tables, wanted
+
+        if not wanted.wanted.fused:
+            pytest.skip("kernels of rows are off")
+        x = torch.rand(2, 3, 5, 6, device="cuda")
+        tables._kernels.clear()
+        F.interpolate(x, (7, 3), mode="bicubic")
+        F.interpolate(x, (7, 3))
+        F.adaptive_avg_pool2d(x, (2, 4))
+        assert tables._kernels and None not in tables._kernels.values()
