@@ -133,6 +133,18 @@ def gathered(lib: Any, new: Any, size: int) -> tuple[Callable[..., Any], list[An
     return lambda x: x[rows], [x]
 
 
+def of_a_graph(lib: Any, new: Any, size: int) -> tuple[Callable[..., Any], list[Any]]:
+    """What a layer of a graph network adds up: ten neighbours of each node, with 64 features."""
+    x = new(size, 64)
+    edges = lib.arange(size * 10, device=x.device)
+    places = lib.stack([edges % size, edges * 7919 % size])
+    matrix = lib.sparse_coo_tensor(
+        places, lib.ones(size * 10, device=x.device, dtype=x.dtype), (size, size),
+        check_invariants=False,
+    ).coalesce()  # fmt: skip
+    return lambda x: lib.sparse.mm(matrix, x), [x]
+
+
 CASES: dict[str, Case] = {
     "exp": one("exp"), "sigmoid": one("sigmoid"), "gelu": one("gelu"), "silu": one("silu"),
     "relu": one("relu"), "softmax": one("softmax", dim=-1),
@@ -159,6 +171,7 @@ CASES: dict[str, Case] = {
     "linear": linear, "linear_words": words,
     "attention": attention(False), "attention_causal": attention(True),
     "cross_entropy": cross_entropy, "embedding": embedding, "index_rows": gathered,
+    "sparse_mm": of_a_graph,
     "sort": lambda lib, new, size: (lambda x: lib.sort(x, dim=-1)[0], [new(size // 4, 1024)]),
     "topk": lambda lib, new, size: (lambda x: lib.topk(x, 8, dim=-1)[0], [new(size // 4, 1024)]),
 }  # fmt: skip

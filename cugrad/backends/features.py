@@ -24,6 +24,9 @@ class Features:
     cast: Any = None  # a quicker way to another dtype than that of arrays
     copied: Any = None  # and to a copy in some order
     codecs: Any = None  # kernels that encode and decode in one pass, see memory/codecs.py
+    # a sparse matrix times a dense one, and elements of a product, see ops/linalg/sparse.py
+    sparse_product: Any = None
+    sampled_product: Any = None
     # kernels for the steps of recurrent layers, see nn/recurrent/scans.py
     lstm_step: Any = None
     lstm_back: Any = None

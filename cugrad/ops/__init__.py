@@ -18,6 +18,7 @@ from .linalg import (
     lu,
     products,
     qr,
+    sparse,
     svd,
     triangular,
 )
@@ -42,8 +43,8 @@ __all__ = [
     "TABLE", "activation", "adaptive", "batch", "cholesky", "conv", "determinants", "dropout",
     "eigen", "eigh", "elementwise", "embedding", "exponential", "extrema", "fft", "fold", "index",
     "inverse", "lu", "norm", "norm_weights", "pad", "pool", "products", "qr", "reduce", "refused",
-    "regions", "scan", "scatter", "shape", "softmax", "sorting", "special", "special_functions",
-    "statistics", "strided", "svd", "triangular",
+    "regions", "scan", "scatter", "shape", "softmax", "sorting", "sparse", "special",
+    "special_functions", "statistics", "strided", "svd", "triangular",
 ]  # fmt: skip
 
 

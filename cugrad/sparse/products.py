@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..autograd.recording.record import recorded
 from ..dtypes import promote_types
 from ..functions import FUNCTIONS
 from ..functions.calls.arguments import as_own
@@ -51,11 +52,13 @@ def mm(mat1: Any, mat2: Any) -> Tensor:
         return _of_two(mat1, mat2)
     rows, columns = mat1._indices().unbind(0)
     kind = promote_types(mat1.dtype, mat2.dtype)
-    values = mat1._values().to(kind)
-    terms = mat2.to(kind).index_select(0, columns)
-    terms = terms * (values.unsqueeze(1) if mat2.dim() == 2 else values)
-    result = zeros((mat1.shape[0], *mat2.shape[1:]), dtype=kind, device=mat2.device)
-    return result.index_add(0, rows, terms)
+    values, dense = mat1._values().to(kind), mat2.to(kind)
+    if mat2.dim() == 1:
+        dense = dense.unsqueeze(1)
+    product = recorded.sparse_product(
+        rows, columns, values, dense, mat1.shape[0], mat1.is_coalesced()
+    )
+    return product.squeeze(1) if mat2.dim() == 1 else product
 
 
 def _of_two(a: SparseTensor, b: SparseTensor) -> SparseTensor:

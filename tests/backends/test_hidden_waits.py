@@ -47,8 +47,16 @@ def of_matrices(name: str) -> Callable[[], None]:
     return lambda: getattr(cugrad.linalg, name)(a)
 
 
+def of_a_graph() -> Callable[[], None]:
+    places = cugrad.tensor([[0, 1, 1], [2, 0, 2]], device="cuda")
+    a = cugrad.sparse_coo_tensor(places, parameter(3), (2, 3))
+    x = parameter(3, 4)
+    return lambda: (a @ x).sum().backward()
+
+
 PROGRAMS: dict[str, tuple[Callable[[], Callable[[], None]], int]] = {
     "a scaled step": (scaled_step, 1),
+    "a product of a sparse matrix": (of_a_graph, 0),
     "a number assigned by indices": (lambda: assigned(2.5), 0),
     "an integer assigned by indices": (lambda: assigned(2), 0),
     "det": (lambda: of_matrices("det"), 0), "slogdet": (lambda: of_matrices("slogdet"), 0),

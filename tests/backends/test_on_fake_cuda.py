@@ -29,6 +29,7 @@ PART = [
     "tests/backends/test_allocator_settings.py",
     "tests/backends/test_device_face.py",
     "tests/backends/test_hidden_waits.py",
+    "tests/tensor/test_sparse_products.py",
     "tests/backends/test_cuda_graphs.py::test_a_replay_reads_and_writes_the_same_memory",
     "tests/backends/test_cuda_graphs.py::test_products_of_integers_are_cupys",
     "tests/backends/test_cuda_graphs.py::test_what_cublas_refuses_is_cupys_error",

@@ -78,3 +78,23 @@ for _shape in ((4,), (2, 3), (1,)):
     sample("linalg_distances", distinct(_shape),
            reference=lambda np, x: x[..., None, :] - x[..., :, None],
            torch=lambda torch, x: x[..., None, :] - x[..., :, None])  # fmt: skip
+
+
+def _sparse_product(np, rows, columns, values, other, count, ordered=False):
+    matrix = np.zeros((count, other.shape[0]), values.dtype)
+    np.add.at(matrix, (rows, columns), values)
+    return matrix @ other
+
+
+def _torch_sparse_product(torch, rows, columns, values, other, count, ordered=False):
+    terms = other[columns] * values[:, None]
+    return torch.zeros(count, other.shape[1], dtype=terms.dtype).index_add(0, rows, terms)
+
+
+for _rows, _ordered in ([3, 0, 2, 0, 3], False), ([0, 0, 1, 3, 3], True):
+    sample("sparse_product", exactly(_rows), exactly([1, 0, 2, 0, 1]), (5,), (3, 2), count=4,
+           ordered=_ordered, reference=_sparse_product, torch=_torch_sparse_product)  # fmt: skip
+sample("sampled_product", exactly([3, 0, 2, 0, 3]), exactly([1, 0, 2, 0, 1]), (4, 2), (3, 2),
+       reference=lambda np, rows, columns, left, right: (left @ right.T)[rows, columns],
+       torch=lambda torch, rows, columns, left, right: (
+           left[rows] * right[columns]).sum(1))  # fmt: skip

@@ -29,7 +29,14 @@ from typing import Any
 
 import numpy as np
 
-from tests.support import ROOT, fake_cublas, fake_loops, fake_pools, fake_streams
+from tests.support import (
+    ROOT,
+    fake_cublas,
+    fake_cusparse,
+    fake_loops,
+    fake_pools,
+    fake_streams,
+)
 from tests.support.cuda_on_cpu import Program
 from tests.support.fake_streams import HERE, captured, current, device_is_used, host_waits
 
@@ -1017,15 +1024,20 @@ def install() -> None:
         get_default_memory_pool=lambda: pool, asnumpy=lambda a: a.get(), __version__="fake",
     )  # fmt: skip
     special = Special("cupyx.scipy.special", SimpleNamespace(), erf=erf, erfc=erfc)
-    scipy = Module("cupyx.scipy", SimpleNamespace(), special=special)
+    sparse = fake_cusparse.modules(clothed, bare, captured, USED)
+    scipy = Module(
+        "cupyx.scipy", SimpleNamespace(), special=special, sparse=sparse["cupyx.scipy.sparse"]
+    )
     libs = Module("cupy_backends.cuda.libs", SimpleNamespace())
     libs.cublas = fake_cublas.Cublas("cublas")
     sys.modules.update({
         "cupy": cupy, "cupy.cuda": cuda, "cupy.lib": lib,
         "cupyx": Module(
             "cupyx", real_cupyx, errstate=errstate, scipy=scipy,
+            cusparse=sparse["cupyx.cusparse"],
         ),
         "cupyx.scipy": scipy,
+        **sparse,
         "cupyx.scipy.special": special,
         "cupy_backends": Module("cupy_backends", SimpleNamespace()),
         "cupy_backends.cuda": Module("cupy_backends.cuda", SimpleNamespace()),

@@ -54,6 +54,7 @@ class BatchedNamespace:
     cache_elements = None  # there are more values than elements
     sums_by_blas = False
     cast = copied = None  # by methods of arrays
+    sparse_product = sampled_product = None  # by what they are made of
 
     def __init__(self, backend: BatchedBackend, path: str = "", inner: Any = None) -> None:
         self._backend, self._path = backend, path

@@ -20,6 +20,7 @@ from ..written_to import may_write
 from .arrays import empty_like, zeros_like
 from .capture import capturing
 from .codecs import CodecKernels
+from .cusparse import sparse_product
 from .fused.copies import copyto, dense, ones_like
 from .fused.rows import mean_of
 from .gemm import matmul
@@ -125,6 +126,7 @@ class CupyNamespace(Features):
     lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided))
     special = CupyxSpecial()
     track_moment = staticmethod(track_moment)
+    sparse_product = staticmethod(sparse_product)
     lstm_step, lstm_back = staticmethod(cells.lstm_step), staticmethod(cells.lstm_back)
     ascontiguousarray = staticmethod(dense)
     gru_step, gru_back = staticmethod(cells.gru_step), staticmethod(cells.gru_back)

@@ -55,7 +55,7 @@ class MetaNamespace(HostNames):
 
     ndarray = MetaArray
     sums_by_blas = False  # layouts are those of sums of products that were formed
-    cast = copied = None
+    cast = copied = sparse_product = sampled_product = None
 
     def __init__(self) -> None:
         super().__init__(HOST)

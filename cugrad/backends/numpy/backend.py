@@ -27,6 +27,7 @@ from .half import SINGLE, cast, is_half, positive_part
 from .index import index_add, index_reduce
 from .integers import divider
 from .rows import forward_of, gradients_of
+from .sparse import sampled_product, sparse_product
 from .special import ScipySpecial, by_number
 from .sums import (
     MANY,
@@ -97,6 +98,8 @@ class NumpyNamespace(Features):
     index_add = staticmethod(index_add)
     index_reduce = staticmethod(index_reduce)
     quick_exp = staticmethod(quick_exp)
+    sparse_product = staticmethod(sparse_product)
+    sampled_product = staticmethod(sampled_product)
     along_rows = staticmethod(along_rows)
     where = staticmethod(where)
 
