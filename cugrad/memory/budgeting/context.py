@@ -16,33 +16,24 @@ from ...backends.several import OfDevice
 from ...device import default_device
 from ...device import device as Device
 from ...runtime.frames import warn_user
-from ...runtime.kept import of_thread
 from ...tensor import Tensor
 from ..geometry import root_of
 from ..recomputing.context import Recomputed
 from ..recomputing.recipes import Recipe
 from ..recomputing.values import Value, piece_of, returned
 from ..sizes import bytes_of, size
-from .known_steps import BudgetError, SeenStep, StepBook, StepOutcome
+from .known_steps import RECORDED, BudgetError, SeenStep, StepBook, StepKind, StepOutcome
 from .lessons import Lessons
 from .measuring import Measurement, mark
 from .placing import PLACEMENTS, Places, allowed
 from .planning import DISK, KEEP, OFFLOAD, RECOMPUTE
 from .step_recorder import StepRecorder
+from .within import Within, entered
 
 __all__ = ["BudgetError", "budget"]
 
 _learned: dict[Any, StepBook] = {}
 _lock = threading.Lock()
-
-
-class _Entered(threading.local):
-    """The budget that a thread is in."""
-
-    budget: budget | None = None
-
-
-_entered = of_thread(_Entered())
 
 
 class budget(saved_tensors_hooks):
@@ -136,6 +127,7 @@ class budget(saved_tensors_hooks):
             book, self._backend, self.device, self._index, self.limit, self.placements,
             self._small, self._places.under_way,
         )  # fmt: skip
+        self._within = Within(self._of_device)
         self._states: Any = None
         if model is not None:
             from .states import StatesOfBudget
@@ -160,11 +152,15 @@ class budget(saved_tensors_hooks):
         """What the last step followed, or taught."""
         return self._lessons.last
 
+    def peak(self) -> int:
+        """Bytes in use at most since it was entered; 0 if only its steps are looked at."""
+        return max(self._within.most, self._lessons.told) if self._states is None else 0
+
     # ------------------------------------------------------------------ a step
 
     def _fresh(self) -> None:
         """A step begins: nothing of it is known."""
-        self.names, self.sizes = list[str](), list[int]()
+        self.names, self.sizes, self.nodes = list[str](), list[int](), list[str]()
         self._following: SeenStep | None = None
         self._first: tuple[str, int] | None = None
         self._measuring: Measurement | None = None
@@ -182,16 +178,16 @@ class budget(saved_tensors_hooks):
     def as_is(self) -> Any:
         if self._thread not in (None, threading.get_ident()):
             raise RuntimeError("budget: it is entered in another thread; make one for each thread")
-        if _entered.budget is not None:
+        if entered.budget is not None:
             raise RuntimeError(
                 f"budget: one of {size(self.limit)} is entered within one of "
-                f"{size(_entered.budget.limit)}, which would see nothing of what is saved from "
+                f"{size(entered.budget.limit)}, which would see nothing of what is saved from "
                 "here on; use one, around the whole step"
             )
         return super().as_is(), self._walk.as_is()
 
     def change(self, before: Any) -> budget:
-        _entered.budget, self._thread = self, threading.get_ident()
+        entered.budget, self._thread = self, threading.get_ident()
         super().change(before[0])
         self._walk.change(before[1])
         return self
@@ -199,10 +195,12 @@ class budget(saved_tensors_hooks):
     def put_back(self, before: Any) -> None:
         self._walk.put_back(before[1])
         super().put_back(before[0])
-        _entered.budget = self._thread = None
+        entered.budget = self._thread = None
 
     def __enter__(self) -> Any:
         if self._states is None:
+            self._lessons.told = 0
+            self._within.begin()
             return super().__enter__()
         self._states.begin()
         try:
@@ -216,8 +214,11 @@ class budget(saved_tensors_hooks):
         try:
             self._end(failed=exc[0] is not None)
         finally:
-            if self._states is not None:
+            if self._states is None:
+                self._within.end()
+            else:
                 self._states.end()
+        self._within.check(self.limit, self._lessons.told)
 
     def op_will_begin(self, args: tuple[Any, ...]) -> None:
         """A recorded op, outside of backward. After one has run it is of another step, unless it
@@ -300,8 +301,7 @@ class budget(saved_tensors_hooks):
         plan = self._following
         self._is_aside = self._is_aside or not state.grad_enabled
         if plan is not None and not plan.matches(number, name, value.nbytes):
-            is_evaluation = self._is_aside and not self._saves
-            self._following = plan = None if is_evaluation else self._other(plan)
+            self._following = plan = self._other(plan)
         if plan is not None:  # ops that make no value, as views, may be more, or fewer
             self._events = plan.step.values[number].born + 1
 
@@ -343,15 +343,11 @@ class budget(saved_tensors_hooks):
         self._places.copies(under_way, 0 if plan.now.is_cold else under_way)
 
     def _other(self, left: SeenStep) -> SeenStep | None:
-        """Another plan that has done as this one so far, and goes on as the step does."""
+        """Another plan, where the step goes on otherwise; none for an evaluation."""
         assert self._first is not None
-        n = len(self.sizes)
-        for other in reversed(self._lessons.book.known[self._first]):
-            if other.sizes[:n] == self.sizes and other.names[:n] == self.names:
-                if other.plan.placements[: n - 1] == left.plan.placements[: n - 1]:
-                    return other
-        self._lessons.book.again.add(self._first)
-        return None
+        if self._is_aside and not self._saves:
+            return None
+        return self._lessons.book.other(left, self._first, self.names, self.sizes)
 
     def node_begins(self, node: Any) -> None:
         if not self.turned:
@@ -361,7 +357,9 @@ class budget(saved_tensors_hooks):
         if task.running and task.running[-1] is not self._run:
             self._run = task.running[-1]
             self._run.callbacks.append(self._backward_has_ended)
-        self._event_begins(node.name())
+        name = node.name()
+        self.nodes.append(RECORDED + name if self._run.recording else name)
+        self._event_begins(name)
         if not self.turned:
             self.turned = True
             if self._measuring is not None:
@@ -470,7 +468,8 @@ class budget(saved_tensors_hooks):
     def _end(self, failed: bool = False) -> None:
         """The step is over: it is planned, or its plan is corrected."""
         measuring, plan, first = self._measuring, self._following, self._first
-        names, sizes, turned, began = self.names, self.sizes, self.turned, self._began
+        did = StepKind(self.names, self.sizes, self.nodes)
+        turned, began = self.turned, self._began
         if measuring is not None:
             measuring.close()
         elif first is not None:
@@ -486,9 +485,9 @@ class budget(saved_tensors_hooks):
         if failed or not turned:
             return
         if measuring is not None and measuring.is_whole:
-            self._lessons.learn(first or ("", 0), names, sizes, measuring)
-        elif plan is not None and len(plan.sizes) == len(sizes):
-            self._lessons.compare(plan, seen, began)
+            self._lessons.learn(first or ("", 0), did, measuring)
+        elif plan is not None and len(plan.sizes) == len(did.sizes):
+            self._lessons.compare(first or ("", 0), plan, did, seen, began)
         elif first is not None:
             self._lessons.unlike(plan, seen.peak)
 

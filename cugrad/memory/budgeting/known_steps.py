@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from ..sizes import size
 from . import planning
-from .planning import KEEP, OFFLOAD, RECOMPUTE
+from .planning import KEEP, OFFLOAD, RECOMPUTE, moved
 
 __all__ = [
-    "BudgetError", "Tuning", "SeenStep", "StepBook", "StepOutcome", "TriedPlan", "as_measured",
-    "first_of", "too_few",
+    "RECORDED", "BudgetError", "Tuning", "SeenStep", "StepBook", "StepKind", "StepOutcome",
+    "TriedPlan", "as_measured", "first_of", "moved", "too_few",
 ]  # fmt: skip
 
 ADVICE = (
@@ -26,8 +26,20 @@ CHEAP = 1.02  # of the time of a step's ops: a plan that costs so little will do
 FURTHER = 4  # smaller limits that a plan is made for, until one is new
 
 
+RECORDED = "recorded "  # before the name of a node that runs under `create_graph`
+ALIKE = 4  # plans for steps that begin alike, and steps in a row measured to find one of them
+
+
 class BudgetError(RuntimeError):
     """No plan is known that fits the limit; the message says what would."""
+
+
+class StepKind(NamedTuple):
+    """What a step did, op by op: values as they were made, and nodes of backward."""
+
+    names: list[str]
+    sizes: list[int]
+    nodes: list[str]
 
 
 class StepOutcome(NamedTuple):
@@ -189,10 +201,9 @@ class SeenStep:
     amount has a course of its own.
     """
 
-    def __init__(
-        self, names: list[str], sizes: list[int], step: planning.Step, before: int, now: Tuning
-    ) -> None:
-        self.names, self.sizes, self.step = names, sizes, step
+    def __init__(self, kind: StepKind, step: planning.Step, before: int, now: Tuning) -> None:
+        self.kind, self.step = kind, step
+        self.names, self.sizes, self.nodes = kind
         self.before = before  # bytes in use before the step that was measured
         self.now, self.courses = now, [now]
         self.owns = [e.own for e in step.events]
@@ -282,22 +293,16 @@ def as_measured(step: planning.Step, peak: int) -> planning.Plan:
     """The plan of the measured step, in which all saved values left, and the peak of that step."""
     chosen = tuple([RECOMPUTE if not v.uses else OFFLOAD if OFFLOAD in v.placements else KEEP
                     for v in step.values])  # fmt: skip
-    forecast = planning.Forecaster.tight(step, chosen)
-    return planning.Plan(chosen, forecast, peak, planning.holders(step, chosen, forecast))
+    step = planning.at_once(step)
+    return planning.Plan(chosen, planning.Forecaster(step)(chosen), peak, step, chosen)
 
 
 def too_few(limit: int, plan: planning.Plan) -> BudgetError:
     """The error for a limit that no plan fits."""
     return BudgetError(
         f"budget: {size(limit)} are too few: this step needs at least {size(plan.needs)}, and room "
-        f"for an optimizer's state if that is yet to come. {plan.holders} {ADVICE}"
+        f"for an optimizer's state if that is yet to come. {plan.holders()} {ADVICE}"
     )
-
-
-def moved(step: planning.Step, shift: int) -> planning.Step:
-    """The same step with this many more bytes in use all the time."""
-    events = tuple([replace(e, base=max(0, e.base + shift)) for e in step.events])
-    return replace(step, events=events)
 
 
 class StepBook:
@@ -305,4 +310,36 @@ class StepBook:
 
     def __init__(self) -> None:
         self.known: dict[tuple[str, int], list[SeenStep]] = {}
-        self.again: set[tuple[str, int]] = set()  # steps that began like this and went on otherwise
+        # what began like a step that is known and went on otherwise, and how many more are measured
+        # until it is seen; None: it is not known how it went on
+        self.again: dict[tuple[str, int], tuple[StepKind | None, int]] = {}
+
+    def strays(self, first: tuple[str, int], did: StepKind | None = None) -> None:
+        """Notes that a step was not the one that it began like. The next one is measured."""
+        self.again[first] = did, ALIKE
+
+    def learns(self, first: tuple[str, int], seen_step: SeenStep) -> None:
+        """Notes a plan. Of those with one forward that which needs most is followed, for how
+        backward goes on is not known before.
+        """
+        kind, left = self.again.pop(first, (None, 0))
+        if kind is not None and kind != seen_step.kind and left > 1:
+            self.again[first] = kind, left - 1
+        plans = [k for k in self.known.get(first, []) if k.kind != seen_step.kind]
+        forward = seen_step.kind[:2]
+        same = [k for k in plans if k.kind[:2] == forward]
+        others = [k for k in plans if k.kind[:2] != forward]
+        same = sorted([*same, seen_step], key=lambda k: k.plan.needs)
+        self.known[first] = [*others, *same][-ALIKE:]
+
+    def other(
+        self, left: SeenStep, first: tuple[str, int], names: list[str], sizes: list[int]
+    ) -> SeenStep | None:
+        """Another plan that has done as this one so far, and goes on as the step does."""
+        n = len(sizes)
+        for other in reversed(self.known[first]):
+            if other.sizes[:n] == sizes and other.names[:n] == names:
+                if other.plan.placements[: n - 1] == left.plan.placements[: n - 1]:
+                    return other
+        self.strays(first)
+        return None

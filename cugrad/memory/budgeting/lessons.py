@@ -9,7 +9,7 @@ from ...device import device as Device
 from ...runtime.frames import warn_user
 from ..sizes import size
 from . import known_steps
-from .known_steps import SeenStep, StepBook, StepOutcome, Tuning
+from .known_steps import SeenStep, StepBook, StepKind, StepOutcome, Tuning
 from .measuring import Measurement, mark
 from .planning import OFFLOAD
 from .rates import rates_of
@@ -36,11 +36,11 @@ class Lessons:
             under_way,
         )
         self.last: SeenStep | None = None  # what the last step followed, or taught
+        self.told = 0  # bytes that steps took at most, since the budget was entered
 
-    def learn(
-        self, first: tuple[str, int], names: list[str], sizes: list[int], measuring: Measurement
-    ) -> None:
+    def learn(self, first: tuple[str, int], did: StepKind, measuring: Measurement) -> None:
         """Plans for a step that was measured. BudgetError if no plan fits."""
+        self.told = max(self.told, measuring.peak)
         elsewhere, ours = measuring.elsewhere, any(seen.nbytes for seen in measuring.values)
         if elsewhere not in (None, self.device.type) and not ours:
             warn_user(
@@ -61,17 +61,15 @@ class Lessons:
             limit, plan = self.limit, known_steps.as_measured(step, measuring.peak)
         course = Tuning(step, 0, limit, plan)
         course.is_last, fits = not fits, plan.needs <= self.limit
-        seen_step = SeenStep(names, sizes, step, measuring.before, course)
+        seen_step = SeenStep(did, step, measuring.before, course)
         seen_step.first_peak = seen_step.peak = measuring.peak
         self.last = seen_step
         if not fits:
             raise known_steps.too_few(self.limit, plan)
         self.check(measuring.peak, "the first step of its kind, which is measured with all that "
                     "it saves away; those that follow a plan will fit")  # fmt: skip
-        if sizes:
-            plans = self.book.known.setdefault(first, [])
-            plans[:] = [k for k in plans if (k.names, k.sizes) != (names, sizes)][-3:] + [seen_step]
-            self.book.again.discard(first)
+        if did.sizes:
+            self.book.learns(first, seen_step)
 
     def check(self, peak: int, why: str) -> None:
         """Says so if a step did not keep to its limit."""
@@ -80,11 +78,20 @@ class Lessons:
                 f"budget: the step took {size(peak)}, over its limit of {size(self.limit)}: {why}"
             )
 
-    def compare(self, seen_step: SeenStep, seen: StepOutcome, began: Any) -> None:
+    def compare(
+        self, first: tuple[str, int], seen_step: SeenStep, did: StepKind, seen: StepOutcome,
+        began: Any,
+    ) -> None:  # fmt: skip
         """Compares a step with its limit and its forecast; plans again where it missed."""
+        if did.nodes != seen_step.nodes:
+            if seen.peak > self.limit:
+                self.unlike(seen_step, seen.peak)
+                return self.book.strays(first, did)
+            seen = seen._replace(peaks=seen.peaks[:1])  # those of each event are another's
         self.last = seen_step
         if not seen.peaks and self.backend.device_type == "cpu":  # such a step is not counted
             seen = seen._replace(peak=seen_step.peak)
+        self.told = max(self.told, seen.peak)
         seen_step.peak, seen_step.steps = seen.peak, seen_step.steps + 1
         if seen_step.settled and seen.peak <= self.limit:
             return
@@ -104,5 +111,5 @@ class Lessons:
 
     def unlike(self, seen_step: SeenStep | None, peak: int) -> None:
         """Notes a step that went on otherwise than the one that it began like."""
-        self.last = seen_step
+        self.last, self.told = seen_step, max(self.told, peak)
         self.check(peak, "it was not like those before; the next one is measured")

@@ -18,8 +18,8 @@ __all__ = ["BudgetReport", "report_of"]
 class BudgetReport(dict[str, Any]):
     """A report as a dict; it prints as a page, and `plot` draws it.
 
-    `peak` is what the last step took, and `predicted_peak` what its plan is expected to; `memory`
-    are forecasts, too.
+    `peak` is what was taken within it, also by several passes and between them; with a model, by
+    the last step. All else is of the last pass; `predicted_peak` and `memory` are forecasts.
     """
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ def report_of(owner: budget, seen_step: SeenStep | None) -> BudgetReport:
     moved = forecast.out_bytes
     return BudgetReport(
         limit=owner.limit, placements=placed, forward_ops=step.forward,
-        peak=seen_step.peak, predicted_peak=forecast.peak + beyond,
+        peak=owner.peak() or seen_step.peak, predicted_peak=forecast.peak + beyond,
         peak_without=without.peak + beyond, seconds=tried[-1].milliseconds / 1e3 if tried else None,
         predicted_seconds=forecast.seconds, seconds_without=seconds,
         bound=max(seconds, moved / step.out_rate + moved / step.in_rate) if moved else seconds,
@@ -95,7 +95,8 @@ def report_of(owner: budget, seen_step: SeenStep | None) -> BudgetReport:
         out_bytes=moved, back_bytes=forecast.in_bytes, **_rates(owner, step),
         memory=(forecast.memory + beyond).tolist(),
         memory_without=(without.memory + beyond).tolist(),
-        holders=plan.holders, needs=None if fits and plan.keeps_all else plan.needs,
+        holders=plan.holders(beyond),
+        needs=None if fits and plan.keeps_all else plan.needs + beyond,
         plans_tried=len(seen_step.tried), steps_followed=seen_step.steps,
         states=None if owner._states is None else owner._states.told(),
     )  # fmt: skip

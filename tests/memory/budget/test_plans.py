@@ -92,7 +92,7 @@ def test_a_limit_that_is_too_small_is_told_what_it_needs(name: str) -> None:
     step, _, _ = network(name)
     found = planning.plan(step, 1 << 20, placements=LOSSLESS)
     assert found.forecast.peak == found.needs > 1 << 20
-    assert "parameters" in found.holders
+    assert "parameters" in found.holders()
     again = planning.plan(step, found.needs, placements=LOSSLESS)
     assert again.forecast.peak <= found.needs
 

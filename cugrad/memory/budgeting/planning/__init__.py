@@ -4,12 +4,12 @@
 and `greedy.py` look for a better one. `budgeting` imports from here, and from here only.
 """
 
-from .forecast import Forecast, Forecaster
+from .forecast import Forecast, Forecaster, at_once
 from .greedy import Plan, plan
 from .holders import holders
-from .step import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE, Step, StepEvent, StepValue
+from .step import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE, Step, StepEvent, StepValue, moved
 
 __all__ = [
     "COMPRESS", "DISK", "KEEP", "OFFLOAD", "RECOMPUTE", "Forecast", "Forecaster", "Plan", "Step",
-    "StepEvent", "StepValue", "holders", "plan",
+    "StepEvent", "StepValue", "at_once", "holders", "moved", "plan",
 ]  # fmt: skip

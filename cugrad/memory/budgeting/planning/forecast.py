@@ -13,7 +13,7 @@ import numpy as np
 
 from .step import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE, Step
 
-__all__ = ["Forecast", "Forecaster"]
+__all__ = ["Forecast", "Forecaster", "at_once"]
 
 BESIDE = 1e-3  # of its seconds, that a copy costs though ops run beside it: memory serves both
 NEVER = -2  # stands for the last event that uses a value, if none does
@@ -87,11 +87,15 @@ class Forecaster:
     @staticmethod
     def tight(step: Step, placements: Sequence[str]) -> Forecast:
         """The forecast where copies take no time and nothing comes back ahead: the least memory."""
-        at_once = replace(
-            step, out_rate=inf, in_rate=inf, disk_out_rate=inf, disk_in_rate=inf, lookahead=0,
-            backlog=0,
-        )  # fmt: skip
-        return Forecaster(at_once)(placements)
+        return Forecaster(at_once(step))(placements)
+
+
+def at_once(step: Step) -> Step:
+    """The same step where copies take no time, and nothing comes back ahead of need."""
+    return replace(
+        step, out_rate=inf, in_rate=inf, disk_out_rate=inf, disk_in_rate=inf, lookahead=0,
+        backlog=0,
+    )  # fmt: skip
 
 
 def _summed(n: int, first: Any, last: Any, nbytes: Any) -> Any:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from .forecast import Forecast
+from .forecast import Forecast, Forecaster
 from .holders import holders
 from .search import Search
-from .step import COMPRESS, KEEP, OFFLOAD, RECOMPUTE, Step
+from .step import COMPRESS, KEEP, OFFLOAD, RECOMPUTE, Step, moved
 
 __all__ = ["Plan", "plan"]
 
@@ -28,12 +28,23 @@ STEPS = 64  # to which part of the values a bisection goes
 
 @dataclass(frozen=True)
 class Plan:
-    """A placement for each value, and what it will do; `needs` is the least peak that was found."""
+    """A placement for each value, and what it will do; `needs` is the least peak that was found.
+
+    `step` is what it was made from, and `least` the placements that need least.
+    """
 
     placements: tuple[str, ...]
     forecast: Forecast
     needs: int
-    holders: str = ""
+    step: Step | None = None
+    least: tuple[str, ...] = ()
+
+    def holders(self, beyond: int = 0) -> str:
+        """In words, what the least peak is made of, with so many more bytes in use all the time."""
+        if self.step is None:
+            return ""
+        step = moved(self.step, beyond)
+        return holders(step, self.least, Forecaster(step)(self.least))
 
     @property
     def keeps_all(self) -> bool:
@@ -162,4 +173,4 @@ def plan(step: Step, limit: int, *, placements: Iterable[str]) -> Plan:
     placed, least = search.least
     ends = search.forecaster.ends(chosen)  # what is not used again is neither sent nor held
     chosen = [p if end >= 0 else RECOMPUTE for p, end in zip(chosen, ends)]
-    return Plan(tuple(chosen), forecast, least.peak, holders(step, placed, least))
+    return Plan(tuple(chosen), forecast, least.peak, step, tuple(placed))

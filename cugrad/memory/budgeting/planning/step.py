@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-__all__ = ["COMPRESS", "DISK", "KEEP", "OFFLOAD", "RECOMPUTE", "StepEvent", "Step", "StepValue"]
+__all__ = [
+    "COMPRESS", "DISK", "KEEP", "OFFLOAD", "RECOMPUTE", "StepEvent", "Step", "StepValue", "moved",
+]  # fmt: skip
 
 KEEP, OFFLOAD, RECOMPUTE = "keep", "offload", "recompute"
 COMPRESS, DISK = "compress", "disk"
@@ -67,3 +69,9 @@ class Step:
     disk_in_rate: float
     lookahead: int
     backlog: int
+
+
+def moved(step: Step, shift: int) -> Step:
+    """The same step with this many more bytes in use all the time."""
+    events = tuple([replace(e, base=max(0, e.base + shift)) for e in step.events])
+    return replace(step, events=events)

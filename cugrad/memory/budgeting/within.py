@@ -1,0 +1,56 @@
+"""What a device had in use while a budget was entered, in its steps and between them."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from ...backends.protocol import Backend
+from ...runtime.frames import warn_user
+from ...runtime.kept import of_thread
+from ..sizes import size
+
+__all__ = ["Within", "entered"]
+
+
+class _Entered(threading.local):
+    """The budget that a thread is in."""
+
+    budget: Any = None
+
+
+entered = of_thread(_Entered())
+
+
+class Within:
+    """The most that was in use from where a budget was entered to where it was left.
+
+    That may be several passes, and what no plan is made for: an evaluation, an optimizer's step.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.most = 0  # bytes; 0 on a host, where nothing is counted all the time
+        self._before = self._here = 0  # the most before it was entered, and what was in use then
+
+    def begin(self) -> None:
+        """The budget is entered."""
+        self.most = 0
+        self._before = self.backend.max_memory_allocated()
+        self.backend.reset_peak_memory_stats()
+        self._here = self.backend.memory_allocated()
+
+    def end(self) -> None:
+        """It is left. What was there as it was entered, and grew no more, is not of its making."""
+        most = self.backend.max_memory_allocated()
+        self.backend.raise_peak_memory_stats(max(self._before, most))
+        self.most = most if most > self._here else 0
+
+    def check(self, limit: int, told: int) -> None:
+        """Says so if more than the limit was in use, and more than was told of a step."""
+        if self.most > max(limit, told):
+            warn_user(
+                f"budget: {size(self.most)} were in use within it, over its limit of "
+                f"{size(limit)}, but not in a forward and its backward: what an evaluation takes, "
+                "or an optimizer's step, is not planned"
+            )
