@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Looks for what is wrong in combinations: draws random programs and compares them with PyTorch and with
-# themselves in contexts that must not change them, and as on CUDA where CuPy is installed (with
-# CUGRAD_FUSED=1 in the environment its kernels are compiled and run on the CPU, too); then changes files of
-# every format that is read.
+# Looks for what is wrong in combinations: runs what was ever found once more, then draws random programs
+# and compares them with PyTorch and with themselves in contexts that must not change them, and as on CUDA
+# where CuPy is installed (with CUGRAD_FUSED=1 in the environment its kernels are compiled and run on the
+# CPU, too); then changes files of every format that is read.
 #
-#   bash ci/fuzz.sh            for a minute
+#   bash ci/fuzz.sh            for a minute, behind the programs that were once found
 #   bash ci/fuzz.sh 3600       for an hour; each difference is printed as a short script
 #   bash ci/fuzz.sh 60 1234    from a seed
 #   bash ci/fuzz.sh interrupts interrupts small programs before each of their instructions, for minutes
@@ -22,6 +22,8 @@ if [ "$seconds" = interrupts ]; then
   CUGRAD_INTERRUPTS=every exec "$python" -m pytest -q -n0 tests/combinations/test_interrupts.py -k small
 fi
 status=0
+echo "== programs that were once found"
+"$python" -m pytest -q -n0 tests/combinations/test_programs.py -k once_found || status=1
 echo "== programs, from seed $seed"
 "$python" -m tests.support.programs --seed "$seed" --seconds "$((seconds * 6 / 10))" || status=1
 if "$python" -c 'import cupy' 2>/dev/null; then

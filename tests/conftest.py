@@ -176,7 +176,10 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """A worker of pytest-xdist tells of each test once, not in five messages: a set-up and an end
     that neither failed nor took long are left out, for thirty thousand tests are told of.
+
+    Programs are drawn from a new seed each time, which workers get in the environment.
     """
+    os.environ.setdefault("CUGRAD_FUZZ_SEED", str(random.SystemRandom().randrange(10**9)))
     for worker in config.pluginmanager.get_plugins():
         if type(worker).__name__ != "WorkerInteractor":
             continue
@@ -192,6 +195,15 @@ def pytest_configure(config: pytest.Config) -> None:
                 send(name, **values)
 
         worker.sendevent = told
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    ran = [
+        each.nodeid for name in ("passed", "failed") for each in terminalreporter.getreports(name)
+    ]
+    if any(name.endswith("test_programs_of_a_new_seed") for name in ran):
+        seed = os.environ["CUGRAD_FUZZ_SEED"]
+        terminalreporter.write_line(f"programs were drawn from CUGRAD_FUZZ_SEED={seed}")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -61,7 +61,15 @@ def same_storage(x: Any, y: Any) -> bool:
 def usable(x: Any) -> bool:
     """Whether a view has not been made useless by a change of its base, and lines may take it."""
     try:
-        return x.is_leaf is not None and not x.is_sparse
+        return readable(x) and not x.is_sparse
+    except RuntimeError:
+        return False
+
+
+def readable(x: Any) -> bool:
+    """Whether PyTorch says where it comes from, as not of a view that a change made useless."""
+    try:
+        return getattr(x, "is_leaf", True) is not None
     except RuntimeError:
         return False
 
@@ -116,7 +124,7 @@ class Draw:
 
     def names(self) -> list[str]:
         if self.scope is not None:
-            return [n for n in self.scope if n in self.env]
+            return [n for n in self.scope if n in self.env and readable(self.env[n])]
         return [
             n
             for n in self.env
