@@ -106,11 +106,22 @@ def words(lib: Any, new: Any, size: int) -> tuple[Callable[..., Any], list[Any]]
     return lib.nn.functional.linear, [new(size // 8, 768), new(count, 768)]
 
 
-def attention(causal: bool) -> Case:
+def attention(causal: bool, way: str = "") -> Case:
+    """By a way of `SDPBackend`, of those that are enabled if it is not said."""
+
     def case(lib: Any, new: Any, size: int) -> tuple[Callable[..., Any], list[Any]]:
         shape = (max(1, size // 8192), 12, 1024 if size > 1024 else 32, 64)
         function = partial(lib.nn.functional.scaled_dot_product_attention, is_causal=causal)
-        return function, [new(*shape), new(*shape), new(*shape)]
+        operands = [new(*shape), new(*shape), new(*shape)]
+        if not way:
+            return function, operands
+        choice = lib.nn.attention
+
+        def chosen(*operands: Any) -> Any:
+            with choice.sdpa_kernel(getattr(choice.SDPBackend, way)):
+                return function(*operands)
+
+        return chosen, operands
 
     return case
 
@@ -170,6 +181,7 @@ CASES: dict[str, Case] = {
     "conv_depthwise": convolution(64, 64, 3, False, groups=64),
     "linear": linear, "linear_words": words,
     "attention": attention(False), "attention_causal": attention(True),
+    "attention_cudnn": attention(True, "CUDNN_ATTENTION"),
     "cross_entropy": cross_entropy, "embedding": embedding, "index_rows": gathered,
     "sparse_mm": of_a_graph,
     "sort": lambda lib, new, size: (lambda x: lib.sort(x, dim=-1)[0], [new(size // 4, 1024)]),

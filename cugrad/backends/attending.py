@@ -8,11 +8,12 @@ from typing import Any
 
 from .wanted import wanted
 
-__all__ = ["Definition", "defined", "width_taken"]
+__all__ = ["KERNELS", "Definition", "defined", "ways_in_order", "width_taken"]
 
 Array = Any  # an array of some backend
 Sizes = tuple[int, ...]
 
+KERNELS = ("flash", "mem_efficient")  # the ways that are tried unless a user chooses
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 ON_CORES, ELSEWHERE = range(16, 129, 16), (32, 64, 128)  # widths of heads that kernels are made for
 LIMIT = 2**31 - 2**20  # queries, and keys
@@ -29,6 +30,12 @@ class Definition:
 
 
 defined = Definition()
+
+
+def ways_in_order() -> tuple[str, ...]:
+    """The ways that are enabled, as they are to be tried: "math" takes all, and ends the list."""
+    ways = [way for way, is_enabled in wanted.attention.items() if is_enabled]
+    return tuple(ways[: ways.index("math")] if "math" in ways else ways)
 
 
 def width_taken(
@@ -51,10 +58,11 @@ def width_taken(
     if key.shape[:-2] != other or value.shape[:-2] != other or query.ndim < 2:
         return None
     widest = max(query.shape[-1], value.shape[-1])
-    is_half, ways = query.dtype.itemsize == 2, wanted.attention
-    on_cores = is_half and ways["flash"] and has_cores
-    if not (on_cores or ways["mem_efficient"]):
+    has_cores = has_cores and query.dtype.itemsize == 2
+    ways = [way for way in how.ways if way == "mem_efficient" or way == "flash" and has_cores]
+    if not ways:
         return None
+    on_cores = ways[0] == "flash"
     width = next((d for d in (ON_CORES if on_cores else ELSEWHERE) if d >= widest), 0)
     rows = query.shape[-2], key.shape[-2]
     if not width or (name == "float64" and width > 64) or max(rows) >= LIMIT or how.start < 0:

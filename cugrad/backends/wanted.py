@@ -58,10 +58,10 @@ class Wanted(Settings):
     and new memory has known contents. `fused`: on CUDA an elementwise row is one kernel; with
     CUGRAD_FUSED=0 in the environment it is a chain of CuPy's, to compare with. `cublaslt`: affine
     maps on CUDA are products of cuBLASLt, which add the bias; with TORCH_BLAS_PREFER_CUBLASLT=1.
-    `cudnn`: see ByCudnn. `attention`: PyTorch's ways to compute it on CUDA, and whether each is
-    enabled: "flash" are kernels on tensor cores, "mem_efficient" are those of float32 products;
-    tensor functions, "math", serve what no kernel takes, and "cudnn" means nothing here. It is
-    changed by another mapping in its place.
+    `cudnn`: see ByCudnn. `attention`: PyTorch's ways to compute it on CUDA, in the order in which
+    they are tried, and whether each is enabled: "flash" are kernels on tensor cores,
+    "mem_efficient" are those of float32 products, "cudnn" is cuDNN; tensor functions, "math", take
+    all, and serve what the others do not take. It is changed by another mapping in its place.
     """
 
     __slots__ = ("tf32", "deterministic", "fused", "cublaslt", "cudnn", "attention", "number")

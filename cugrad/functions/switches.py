@@ -304,8 +304,8 @@ def _attention_switch(way: str) -> tuple[Callable[[bool], None], Callable[[], bo
 
     def enable(enabled: bool) -> None:
         """On CUDA "flash" are kernels on tensor cores, for half precision, "mem_efficient" kernels
-        without, and what neither takes goes by tensor functions, whether "math" is enabled or not;
-        "cudnn" is remembered. On a CPU there is one way.
+        without, and "cudnn" is cuDNN, which is tried where none of the others is enabled. What none
+        takes goes by tensor functions, whether "math" is enabled or not. On a CPU there is one way.
         """
         set_attention_ways({**wanted.attention, way: bool(enabled)})
 

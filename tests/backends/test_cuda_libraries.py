@@ -126,3 +126,28 @@ def test_benchmark_and_deterministic_modes(monkeypatch: pytest.MonkeyPatch) -> N
             results.append([y, *cugrad.autograd.grad(y, [x, w], y.detach())])
     agree(results[1], results[0], "float16")
     agree(results[2], results[0], "float16")
+
+
+@pytest.mark.parametrize("dtype", DTYPES[1:])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("groups", [1, 4])
+def test_attention(
+    dtype: str, causal: bool, groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    pytest.importorskip("cudnn", reason="nvidia-cudnn-frontend is not installed")
+    from cugrad.backends.cupy.cudnn import attention
+
+    monkeypatch.setattr(wanted.cudnn, "asked", True)
+    ways = cugrad.nn.attention.SDPBackend
+    shapes = [(2, 100, 8, 64), *[(2, 120, 8 // groups, 64)] * 2]
+    operands = [leaf(*shape, dtype=dtype) for shape in shapes]
+    results = []
+    for way in (ways.CUDNN_ATTENTION, ways.FLASH_ATTENTION):
+        with cugrad.nn.attention.sdpa_kernel(way):
+            y = F.scaled_dot_product_attention(
+                *[x.transpose(1, 2) for x in operands], is_causal=causal, enable_gqa=groups > 1
+            )
+        results.append([y, *cugrad.autograd.grad(y, operands, y.detach())])
+    agree(*results, dtype)
+    made = [plan for form, plan in attention.plans.items() if form.dtype == dtype]
+    assert made and None not in made, "cuDNN has computed it"

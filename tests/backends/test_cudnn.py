@@ -81,7 +81,7 @@ else:
     def forget() -> None:
         """All that refers to the module."""
         frontend._handles.by_device.clear()
-        convolutions._plans.clear()
+        convolutions.plans.clear()
         for name in ("convolution", "convolution_input", "convolution_weight"):
             get("cuda").row_function(TABLE[name]).kept.launches.clear()
 
@@ -226,7 +226,7 @@ else:
     @pytest.fixture
     def missing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setitem(__import__("sys").modules, "cudnn", None)
-        convolutions._plans.clear()
+        convolutions.plans.clear()
         frontend._imported.cache_clear()
         yield
         frontend._imported.cache_clear()

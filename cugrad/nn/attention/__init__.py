@@ -45,9 +45,11 @@ WAYS = {
 class sdpa_kernel(Switch, Context):
     """Within it `backends.cuda.*_sdp_enabled()` are true of these ways alone.
 
-    On CUDA FLASH_ATTENTION are kernels on tensor cores, of half precision, and EFFICIENT_ATTENTION
-    kernels without; the former come first, whatever `set_priority` says. What they do not take goes
-    by MATH, tensor functions, also where that is not named. On a CPU MATH is the one way.
+    On CUDA FLASH_ATTENTION are kernels on tensor cores, of half precision, EFFICIENT_ATTENTION are
+    kernels without, and CUDNN_ATTENTION is cuDNN, where its packages are installed, in half
+    precision without mask and dropout. They are tried in this order, MATH before CUDNN_ATTENTION,
+    or with `set_priority` in that of `backends`. What none takes goes by MATH, tensor functions,
+    also where that is not named. On a CPU MATH is the one way.
 
     TypeError for something that is no SDPBackend.
 
@@ -73,8 +75,9 @@ class sdpa_kernel(Switch, Context):
         return switches.attention_ways()
 
     def change(self, before: Mapping[str, bool]) -> None:
-        chosen = {WAYS[backend] for backend in self.backends if backend in WAYS}
-        switches.set_attention_ways({way: way in chosen for way in before})
+        chosen = [WAYS[backend] for backend in self.backends if backend in WAYS]
+        order = [*chosen, *before] if self.set_priority else before
+        switches.set_attention_ways({way: way in chosen for way in order})
 
     def put_back(self, before: Mapping[str, bool]) -> None:
         switches.set_attention_ways(before)

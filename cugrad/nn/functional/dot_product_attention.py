@@ -14,7 +14,7 @@ from ...autograd.recording.record import recorded
 from ...autograd.recording.saved import arrays
 from ...autograd.transforms import running
 from ...backends import backend_of
-from ...backends.attending import defined
+from ...backends.attending import KERNELS, defined, ways_in_order
 from ...functions.creation.ranges import arange
 from ...ops import random as draw
 from ...runtime.kept import kept
@@ -27,7 +27,8 @@ __all__ = ["AttentionSettings", "by_kernel", "dot_product_attention", "is_record
 class AttentionSettings(NamedTuple):
     """What is no tensor: `start` is the number of the first query, for `causal`.
 
-    `groups` is the number of heads of queries for each of keys and values.
+    `groups` is the number of heads of queries for each of keys and values. `ways` are those of
+    `attending.ways_in_order` when attention is computed; its gradients follow it.
     """
 
     p: float
@@ -35,6 +36,7 @@ class AttentionSettings(NamedTuple):
     scale: float
     groups: int = 1
     start: int = 0
+    ways: tuple[str, ...] = KERNELS
 
 
 def dot_product_attention(
@@ -47,6 +49,7 @@ def dot_product_attention(
     some are dropped.
     """
     check_probability(how.p)
+    how = how._replace(ways=ways_in_order())
     bits = None if how.p == 0.0 else _draw(query, key, mask, how)
     tensors = (query, key, value, mask)
     if not _is_transformed():
@@ -65,6 +68,7 @@ def by_kernel(
     check_probability(how.p)
     if backend_of(query._array).attention is None or _is_transformed():
         return None
+    how = how._replace(ways=ways_in_order())
     bits = None if how.p == 0.0 else _draw(query, key, mask, how)
     result = _by_kernel(query, key, value, mask, bits, how)
     return None if result is None else result[0]

@@ -21,14 +21,13 @@ from ..fused.rows import plan_of
 from ..launches.starting import call, not_noted
 from ..written.launch import dense, name_of
 from ..written.windows import Windows, is_last, laid_last, new_last
-from .frontend import frontend, handle_of, not_supported
+from .frontend import frontend, not_supported
+from .graphs import KINDS, MOST_PLANS, GraphPlan, PlansByForm, built, new_graph
 
 __all__ = ["convolve", "gradient_of_input", "gradient_of_weight"]
 
 Array = Any  # cupy.ndarray
 Sizes = tuple[int, ...]
-KINDS = {"float16": "HALF", "bfloat16": "BFLOAT16", "float32": "FLOAT", "float64": "DOUBLE"}
-MOST_PLANS = 4096
 TRIALS = 3  # of each algorithm, in benchmark mode: the first warms up
 
 
@@ -71,29 +70,16 @@ class GraphForm(NamedTuple):
 NAMES = {
     "fprop": ("image", "weight"), "dgrad": ("loss", "filter"), "wgrad": ("image", "loss"),
 }  # fmt: skip
-FIRST, SECOND, RESULT = 1, 2, 3  # the uids of tensors
+FIRST, SECOND, RESULT = 1, 2, 3  # the uids of tensors, in the order of a plan's addresses
 
 
-class ConvolutionPlan:
-    """A graph with its algorithm; `index` is that which was the fastest in benchmark mode."""
+class ConvolutionPlan(GraphPlan):
+    """A graph of one convolution; in benchmark mode with the algorithm that was the fastest."""
 
-    __slots__ = ("module", "graph", "size", "index")
+    __slots__ = ()
 
     def __init__(self, module: Any, form: GraphForm) -> None:
-        self.module, self.graph = module, _graph(module, form)
-        self.index: int | None = None
-        self.size = 0 if form.benchmark else self.graph.get_workspace_size()
-
-    def run(self, first: int, second: int, result: int) -> None:
-        """Computes what lies at an address from what lies at two."""
-        pointers = {FIRST: first, SECOND: second, RESULT: result}
-        handle = handle_of(self.module)
-        workspace = cupy.cuda.alloc(self.size) if self.size else None  # of this stream's arena
-        place = None if workspace is None else workspace.ptr
-        if self.index is None:
-            self.graph.execute(pointers, place, handle=handle)
-        else:
-            self.graph.execute_plan_at_index(pointers, place, self.index, handle=handle)
+        super().__init__(module, _graph(module, form), 0 if form.benchmark else None)
 
     def choose(self, operands: Sequence[Array]) -> None:
         """Times the algorithms on these operands, and keeps the fastest."""
@@ -129,13 +115,7 @@ class ConvolutionPlan:
 
 def _graph(module: Any, form: GraphForm) -> Any:
     """A graph with one node, whose algorithms are built."""
-    kinds = module.data_type
-    kind = getattr(kinds, KINDS[form.dtype])
-    sums = kinds.DOUBLE if form.dtype == "float64" else kinds.FLOAT
-    graph = module.pygraph(
-        io_data_type=kind, intermediate_data_type=sums, compute_data_type=sums,
-        handle=handle_of(module),
-    )  # fmt: skip
+    kind, graph = new_graph(module, form.dtype)
     first, second = (
         graph.tensor(name=name, dim=dim, stride=stride, data_type=kind, uid=uid)
         for name, uid, (dim, stride) in zip(
@@ -151,16 +131,7 @@ def _graph(module: Any, form: GraphForm) -> Any:
     )  # fmt: skip
     dim, stride = form.result.planar
     result.set_output(True).set_data_type(kind).set_dim(dim).set_stride(stride).set_uid(RESULT)
-    graph.validate()
-    graph.build_operation_graph()
-    graph.create_execution_plans([module.heur_mode.A, module.heur_mode.FALLBACK])
-    refused = _refused(module.numerical_note, form)
-    if refused:
-        graph.deselect_numeric_notes(refused)
-    graph.check_support()
-    policy = module.build_plan_policy
-    graph.build_plans(policy.ALL if form.benchmark else policy.HEURISTICS_CHOICE)
-    return graph
+    return built(module, graph, _refused(module.numerical_note, form), form.benchmark)
 
 
 def _refused(notes: Any, form: GraphForm) -> list[Any]:
@@ -173,7 +144,7 @@ def _refused(notes: Any, form: GraphForm) -> list[Any]:
     return refused
 
 
-_plans: dict[GraphForm, ConvolutionPlan | None] = {}
+plans = PlansByForm()
 
 
 def _computed(
@@ -195,30 +166,20 @@ def _computed(
         settings.allow_tf32, settings.benchmark and not is_captured, cupy.cuda.runtime.getDevice(),
     )  # fmt: skip
     result = _empty(shape, first.dtype, last and not (what == "wgrad" and _is_narrow(shape)))
-    try:
-        plan = _plans[form]
-    except KeyError:
-        plan = _first(module, form, first, second, result)
+    plan = plans.of(module, form, lambda: _chosen(module, form, first, second, result))
     if plan is None:
         return None
     call(plan.run, first, second, result)
     return result
 
 
-def _first(
+def _chosen(
     module: Any, form: GraphForm, first: Array, second: Array, result: Array
-) -> ConvolutionPlan | None:
-    """A new plan, kept; None where there is no algorithm."""
-    plan: ConvolutionPlan | None
-    try:
-        plan = ConvolutionPlan(module, form)
-        if form.benchmark:
-            plan.choose((first, second, result))
-    except not_supported(module):
-        plan = None
-    if len(_plans) >= MOST_PLANS:
-        _plans.clear()
-    _plans[form] = plan
+) -> ConvolutionPlan:  # fmt: skip
+    """A new plan, with its algorithm."""
+    plan = ConvolutionPlan(module, form)
+    if form.benchmark:
+        plan.choose((first, second, result))
     return plan
 
 

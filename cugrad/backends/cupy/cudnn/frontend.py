@@ -37,7 +37,7 @@ def frontend() -> Any:
         return None
     major = cupy.cuda.runtime.runtimeGetVersion() // 1000
     raise ImportError(
-        "CUGRAD_CUDNN=1 asks for convolutions by cuDNN, which cannot be imported: "
+        "CUGRAD_CUDNN=1 asks for cuDNN, which cannot be imported: "
         f"{module}. Do `pip install 'cugrad[cudnn]' nvidia-cudnn-cu{major}`, or leave "
         "CUGRAD_CUDNN out"
     ) from module

@@ -128,12 +128,12 @@ def start(
     kernel(grid, block, head(*[0 if x is None else x.data.ptr for x in arrays]) + tail)
 
 
-def call(function: Callable[..., None], *arrays: Array) -> None:
+def call(function: Callable[..., None], *arrays: Array, written: int = 1) -> None:
     """Calls a function of the addresses of arrays that launches what it does, a library's say, and
-    writes to the last.
+    writes to so many of the last.
     """
     if noted.calls is not None:
-        noted.calls.append(NotedCall(function, arrays, arrays[:-1]))
+        noted.calls.append(NotedCall(function, arrays, arrays[:-written]))
     function(*[x.data.ptr for x in arrays])
 
 

@@ -58,7 +58,7 @@ class Heads(NamedTuple):
     steps: tuple[int, int, int, int]
 
 
-def _heads(x: Array) -> Heads:
+def heads_of(x: Array) -> Heads:
     """An operand of any number of dims; its last lies dense, dims before the heads as one."""
     if x.ndim > 4 or x.strides[-1] != x.itemsize and x.shape[-1] > 1:
         x = dense(x)
@@ -178,12 +178,18 @@ def _setting(
     """None where the kernels do not take the operands."""
     if type(query) is not ndarray:
         return None
-    is_half = query.dtype.itemsize == 2
-    cores = is_half and wanted.attention["flash"] and has_tensor_cores(query.device.id)
+    cores = query.dtype.itemsize == 2 and has_tensor_cores(query.device.id)
     taken = width_taken(query, key, value, mask, bits, how, cores)
     if taken is None:
         return None
-    return Setting(_heads(query), _heads(key), _heads(value), mask, bits, how, *taken)
+    return Setting(heads_of(query), heads_of(key), heads_of(value), mask, bits, how, *taken)
+
+
+def _is_cudnns(query: Array, mask: Array | None, bits: Array | None, how: Any) -> bool:
+    """Whether cuDNN is asked first."""
+    if how.ways[:1] != ("cudnn",) or type(query) is not ndarray or not wanted.cudnn.used:
+        return False
+    return query.dtype.itemsize == 2 and mask is None and bits is None
 
 
 def _attention(
@@ -194,6 +200,12 @@ def _attention(
     The result lies with heads side by side, as layers put them together. None for operands that
     the kernels do not take.
     """
+    if _is_cudnns(query, mask, bits, how):
+        from ..cudnn import attention as cudnn
+
+        results = cudnn.attend(query, key, value, how)
+        if results is not None:
+            return results
     setting = _setting(query, key, value, mask, bits, how)
     if setting is None:
         return None
@@ -202,7 +214,7 @@ def _attention(
     block = ndarray((batch, length, heads, width), query.dtype)
     result = block.transpose(0, 2, 1, 3)
     logs = ndarray((batch, heads, length), accumulator(query.dtype))
-    o = _heads(result)
+    o = heads_of(result)
     setting.launch("attention", batch * heads, [*setting.operands(), block, logs], [o] * 5)
     return result.reshape(*query.shape[:-1], width), logs
 
@@ -212,17 +224,23 @@ def _attention_backward(
     result: Array, logs: Array, how: Any,
 ) -> tuple[Array, Array, Array] | None:  # fmt: skip
     """The gradients of query, key and value, which lie as these do: see `placed/neighbours.py`."""
+    if _is_cudnns(query, mask, bits, how) and g.dtype == query.dtype and type(g) is ndarray:
+        from ..cudnn import attention as cudnn
+
+        gradients = cudnn.gradients(g, query, key, value, result, logs, how)
+        if gradients is not None:
+            return gradients
     setting = _setting(query, key, value, mask, bits, how)
     if setting is None or g.dtype != query.dtype or type(g) is not ndarray:
         return None
-    o, slopes = _heads(result), _heads(g)
+    o, slopes = heads_of(result), heads_of(g)
     batch, heads, _, _ = setting.q.shape
     operands = [query, key, value]
     if query.ndim > 4:  # the kernels take all before the heads as one dim
         dq, dk, dv = (ndarray(x.shape, x.dtype) for x in operands)
     else:
         dq, dk, dv = gradients_for(operands)
-    others = [o, slopes, *[_heads(x) for x in (dq, dk, dv)]]
+    others = [o, slopes, *[heads_of(x) for x in (dq, dk, dv)]]
     deltas = ndarray(logs.shape, logs.dtype)
     q, k, v, masks, packed_bits = setting.operands()
     logs = dense(logs)
