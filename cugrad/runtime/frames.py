@@ -15,6 +15,9 @@ WRAPPERS = ("call", "function", "run")  # what many functions are called, or sta
 # What reads like a program of the user's: which layer it was.
 LAYERS = tuple([f"{PACKAGE}.{room}." for room in ("nn", "optim", "models")])
 
+# No layers, but functions, which users call.
+FUNCTIONS = tuple([f"{PACKAGE}.nn.{room}" for room in ("functional", "utils")])
+
 
 def users_frames(shown: tuple[str, ...] = ()) -> Iterator[FrameType]:
     """The frames that are not the library's own, innermost first; modules `shown` are not.
@@ -35,7 +38,9 @@ def called() -> str:
     For errors that arise far below it.
     """
     name, frame = "", sys._getframe(1)
-    while frame.f_back is not None and is_ours(frame, LAYERS):
+    while frame.f_back is not None and (
+        is_ours(frame, LAYERS) or frame.f_globals.get("__name__", "").startswith(FUNCTIONS)
+    ):
         at = name_in(frame)
         if at and not at.startswith("__"):
             name = at

@@ -84,6 +84,7 @@ def _running(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return apply_inplace(TABLE[name], (self,), {"dim": dim})
 
     call.__name__, call.__qualname__ = name + "_", f"Tensor.{name}_"
+    call.__code__ = call.__code__.replace(co_name=call.__name__)  # which errors are told by
     call.__doc__ = f"`{name}` with its result in the place of this tensor, which is returned."
     return call
 

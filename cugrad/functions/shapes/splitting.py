@@ -103,7 +103,7 @@ def _chunk_size(input: Tensor, chunks: int, dim: int) -> int:
     shape = array_of(input, "chunk").shape
     if not shape:
         raise RuntimeError("chunk expects at least a 1-dimensional tensor")
-    if chunks < 1:
+    if D.one_int(chunks, "chunks") < 1:
         raise RuntimeError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
     return -(-shape[D.canonical_dim(dim, len(shape))] // chunks)
 

@@ -13,6 +13,7 @@ from ...backends import backend_of
 from ...functions.calls.arguments import array_of, cast, of_reals
 from ...functions.creation.random import Generator, source_of
 from ...ops import random as draw
+from ...ops.dims import canonical_dim
 from ...ops.table import TABLE
 from ...tensor import Tensor, make
 
@@ -344,11 +345,10 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     """
     if not input.dim():
         raise RuntimeError("glu does not support 0-dimensional tensors")
+    dim = canonical_dim(dim, input.dim())
     size = input.shape[dim]
     if size % 2:
-        raise RuntimeError(
-            f"Halving dimension must be even, but dimension {dim % input.dim()} is size {size}"
-        )
+        raise RuntimeError(f"Halving dimension must be even, but dimension {dim} is size {size}")
     half = size // 2
     return recorded.gate(input.narrow(dim, 0, half), input.narrow(dim, half, half))
 
@@ -363,8 +363,9 @@ def gumbel_softmax(
     """
     if eps != 1e-10:
         warnings.warn("`eps` parameter is deprecated and has no effect.", stacklevel=2)
+    dim = canonical_dim(dim, logits.dim())
     drawn = draw.exponential(None, logits._array.shape, logits._array.dtype, logits.device)
-    soft = recorded.softmax((logits - make(drawn).log()) / tau, dim % max(logits.dim(), 1))
+    soft = recorded.softmax((logits - make(drawn).log()) / tau, dim)
     if not hard:
         return soft
     most = soft.detach().argmax(dim, keepdim=True)

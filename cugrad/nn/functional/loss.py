@@ -10,7 +10,7 @@ from ...autograd.recording.operands import number
 from ...autograd.recording.record import recorded
 from ...backends.batched.arrays import plain
 from ...dtypes import promote_types
-from ...functions.calls.arguments import of_reals, refuse_complex
+from ...functions.calls.arguments import array_of, of_reals, refuse_complex
 from ...functions.creation.factories import full_like
 from ...functions.shapes.views import broadcast_tensors
 from ...runtime.frames import warn_user
@@ -239,6 +239,8 @@ def kl_div(
         if isinstance(x, Tensor) and not x.dtype.is_floating_point:
             word = "Complex" if x.dtype.is_complex else "Integral"
             raise RuntimeError(f"kl_div: {word} inputs not supported. Got {x.dtype}")
+    array_of(input, "kl_div")
+    array_of(target, "kl_div", "target", 2)
     if reduction != "batchmean":
         reduction = settled(reduction, size_average, reduce)
     if reduction == "mean":

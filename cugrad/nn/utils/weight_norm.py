@@ -6,6 +6,7 @@ import warnings
 from typing import Any, TypeVar
 
 from ...linalg import vector_norm
+from ...ops.dims import one_int
 from ...tensor import Tensor
 from ..modules.module import Module
 from ..parameter import Parameter
@@ -25,7 +26,7 @@ def norm_except_dim(v: Tensor, pow: float = 2, dim: int = 0) -> Tensor:
     tensor([[5.],
             [2.]])
     """
-    if dim == -1:
+    if one_int(dim, "dim") == -1:
         return vector_norm(v, pow)
     others = tuple([d for d in range(v.dim()) if d != dim])
     return vector_norm(v, pow, others, keepdim=True) if others else v.abs()
