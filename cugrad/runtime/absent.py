@@ -77,6 +77,7 @@ FAKE = "there are no fake tensors: fx.passes.shape_prop.ShapeProp notes shapes a
 PACKAGED = "there is no torch.package: pickle a GraphModule, or save its state_dict()"
 WRITER = "SummaryWriter writes the files of events itself"
 AS_TORCH = "torch.library is there once cugrad.as_torch is imported: see docs/as-torch.md"
+NAMED = "PyTorch has named tensors no more: say dims by their numbers, or use the package einops"
 FILES = "checksums are always written, and checked unless the file is mapped, copy-on-write"
 
 # space -> {reason: names, or patterns of names}. A space is a module or a class, "" the library.
@@ -151,6 +152,7 @@ ABSENT: dict[str, dict[str, str]] = {
         """,
         NESTED: "to_padded_tensor",
         COMPLEX32: "chalf",
+        NAMED: "names rename rename_ align_to align_as refine_names has_names",
     },
     "nn": {
         QUANTIZED: "intrinsic qat quantizable quantized",
