@@ -49,11 +49,12 @@ FULL_WORDS = "CUDA out of memory. "  # by which programs know the error of a ful
 class OutOfMemoryError(MemoryError, RuntimeError):
     """A device is full; PyTorch's `torch.OutOfMemoryError`, and Python's MemoryError too.
 
-    The text says what an op wanted, and which parameters, gradients, saved tensors and others hold
-    the memory.
+    The text says what an op, or another function, wanted, and which parameters, gradients, saved
+    tensors and others hold the memory.
     """
 
-    is_told = False  # whether the text says who holds the memory
+    is_told = False  # whether the text says which op, or node, it was
+    wanted = held = ""  # parts of the text: what was wanted, and who holds the memory
 
 
 class NoArray(NotImplementedError):

@@ -1,12 +1,31 @@
-"""Who can give memory back: when a device is full, or before what is in use is counted."""
+"""Who can give memory back: when a device is full, or before what is in use is counted. And who
+knows what the error says, if there is none.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import ismethod
+from typing import Any
 from weakref import WeakMethod
 
-__all__ = ["Reclaimers"]
+__all__ = ["Reclaimers", "ask_when_full", "told"]
+
+_asked: list[Callable[[Any, type], None]] = []
+
+
+def ask_when_full(tell: Callable[[Any, type], None]) -> None:
+    """Has `tell(error, kind)` write into an error what it knows of who holds arrays of a kind."""
+    _asked.append(tell)
+
+
+def told(error: MemoryError, kind: type) -> MemoryError:
+    """An error before it is raised, where nothing else will be tried; `kind` is that of arrays on
+    the device.
+    """
+    for tell in _asked:
+        tell(error, kind)
+    return error
 
 
 class Reclaimers:

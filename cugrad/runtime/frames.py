@@ -32,12 +32,15 @@ def users_frames(shown: tuple[str, ...] = ()) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def called() -> str:
+def called(below: tuple[str, ...] = ()) -> str:
     """The function of the library that the user, or a layer, has called; "" where it has no name.
 
-    For errors that arise far below it.
+    For errors that arise far below it: in modules `below`, which may be called by others than the
+    library's, such as CuPy.
     """
     name, frame = "", sys._getframe(1)
+    while below and frame.f_back is not None and not is_ours(frame, below):
+        frame = frame.f_back
     while frame.f_back is not None and (
         is_ours(frame, LAYERS) or frame.f_globals.get("__name__", "").startswith(FUNCTIONS)
     ):

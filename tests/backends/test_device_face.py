@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 import cugrad
 from cugrad.backends import simulated
 from cugrad.memory import offload
+from tests.support import fake_cuda
 
 
 def test_a_device_says_what_it_is(backend: Any, device: str) -> None:
@@ -89,6 +92,61 @@ def test_a_device_that_is_full_in_backward_says_who_holds_what(recorded: bool) -
     y = (w * w).exp().sum()
     y.backward()  # with memory again, the engine works
     assert w.grad is not None
+
+
+MAKERS: dict[str, Callable[[str], Any]] = {
+    "empty": lambda d: cugrad.empty(500, 500, device=d),
+    "zeros": lambda d: cugrad.zeros(500, 500, device=d),
+    "full": lambda d: cugrad.full((500, 500), 2.0, device=d),
+    "rand": lambda d: cugrad.rand(500, 500, device=d),
+    "randn": lambda d: cugrad.randn(500, 500, device=d),
+    "arange": lambda d: cugrad.arange(250_000, device=d),
+    "eye": lambda d: cugrad.eye(500, device=d),
+    "linspace": lambda d: cugrad.linspace(0, 1, 250_000, device=d),
+    "tensor": lambda d: cugrad.tensor(np.zeros((500, 500)), device=d),
+    "to": lambda d: cugrad.zeros(500, 500, device="cpu").to(d),
+    "zeros_like": lambda d: cugrad.zeros_like(cugrad.empty(500, 500, device="cpu"), device=d),
+    "new_zeros": lambda d: cugrad.ones(1, device=d).new_zeros(500, 500),
+}  # fmt: skip
+
+
+@contextlib.contextmanager
+def small(device: str) -> Iterator[None]:
+    """A device that has no room for a million bytes."""
+    gc.collect()
+    if device == "simulated":
+        simulated.MACHINE.pool.release()
+        with simulated.configured(capacity=simulated.MACHINE.pool.held + 100_000):
+            yield
+        return
+    if fake_cuda.REAL is None:
+        pytest.skip("other programs use the device")
+    cugrad.cuda.empty_cache()
+    total = cugrad.cuda.get_device_properties(0).total_memory
+    part = (cugrad.cuda.memory_reserved() + 100_000) / total
+    cugrad.cuda.set_per_process_memory_fraction(part)
+    try:
+        yield
+    finally:
+        cugrad.cuda.set_per_process_memory_fraction(1.0)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_who_makes_or_moves_a_tensor_is_told_who_holds_what(device: str, name: str) -> None:
+    if device == "cpu":
+        pytest.skip("the host's memory is the system's")
+    w = cugrad.ones(1000, device=device, requires_grad=True)
+    with small(device), pytest.raises(cugrad.OutOfMemoryError) as full:
+        [MAKERS[name](device) for _ in range(100)]
+    text = str(full.value)
+    assert text.startswith(f"CUDA out of memory. {name}: Out of memory allocating "), text
+    assert text.count("Held by:") == 1 and "arrays: parameters" in text and w.is_leaf
+
+
+def test_a_module_that_finds_no_room_says_so() -> None:
+    net = cugrad.nn.Linear(500, 500, device="cpu")
+    with small("simulated"), pytest.raises(cugrad.OutOfMemoryError, match="Held by:"):
+        net.to("simulated")
 
 
 def test_streams_and_events(backend: Any, device: str) -> None:

@@ -10,11 +10,15 @@ from typing import Any
 from ...backends import BY_ARRAY_TYPE
 from ...backends.owners import root_of
 from ...errors import FULL_WORDS, OutOfMemoryError
+from ...runtime.frames import called
 from ...tensor import Tensor
 from .op_node import OpNode
 
-__all__ = ["out_of_memory"]
+__all__ = ["out_of_memory", "tell"]
 
+PACKAGE = __name__.partition(".")[0]
+# Who asks for memory, which CuPy does in between, and how that comes here.
+BELOW = (f"{PACKAGE}.backends", f"{PACKAGE}.autograd.recording.operands", __name__)
 LINES = 6  # of holders, and of the largest arrays
 
 
@@ -22,10 +26,23 @@ def out_of_memory(op: str, backend: Any, error: MemoryError) -> OutOfMemoryError
     """The error for an op that found a device full: what it wanted, and who holds the memory."""
     if isinstance(error, OutOfMemoryError) and error.is_told:
         return error
-    what = str(error).removeprefix(FULL_WORDS)
-    told = OutOfMemoryError(f"{FULL_WORDS}{op}: {what}\n{holders(backend)}")
+    words = getattr(error, "wanted", "") or str(error).removeprefix(FULL_WORDS)
+    held = getattr(error, "held", "") or holders(backend)
+    told = OutOfMemoryError(f"{FULL_WORDS}{op}: {words}\n{held}")
     told.is_told = True
     return told
+
+
+def tell(error: Any, kind: type) -> None:
+    """Writes into the error of a full device which function wanted the memory, and who holds it."""
+    if getattr(error, "held", ""):
+        return
+    name = called(BELOW)
+    error.wanted = str(error).removeprefix(FULL_WORDS)
+    backend = next(owner for array, owner in BY_ARRAY_TYPE.items() if issubclass(array, kind))
+    error.held = holders(backend)
+    first = f"{name}: {error.wanted}" if name else error.wanted
+    error.args = (f"{FULL_WORDS}{first}\n{error.held}",)
 
 
 def holders(backend: Any) -> str:

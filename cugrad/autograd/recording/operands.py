@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...backends import backend_of
+from ...backends.reclaimers import ask_when_full
 from ...dtypes import of as dtype_of
 from ...ops.promotion import SCALARS, check_numbers, meet, refuse, share_device
 from ...ops.table import ELEMENTWISE, Op
@@ -147,6 +148,15 @@ def _full(op: Op, backend: Any, error: MemoryError) -> Exception:
     from .holders import out_of_memory  # wanted where there is no memory alone
 
     return out_of_memory(op.name, backend, error)
+
+
+def _tell(error: Any, kind: type) -> None:
+    from .holders import tell
+
+    tell(error, kind)
+
+
+ask_when_full(_tell)
 
 
 def explain(op: Op, arrays: list[Any], error: ValueError) -> Exception:

@@ -12,7 +12,7 @@ import cupy
 import numpy as np
 
 from ..lending.pinned import Held
-from ..reclaimers import Reclaimers
+from ..reclaimers import Reclaimers, told
 from . import pools
 
 __all__ = ["PeakMeter", "empty_pinned", "is_pinned", "pointer_of"]
@@ -87,6 +87,7 @@ def retry_after(reclaim: Callable[[], bool]) -> None:
 @cache
 def _retry_when_full() -> None:
     wrap_allocator(_retrying)
+    pools.Retried.now = True
 
 
 def use_pools() -> None:
@@ -142,10 +143,13 @@ def _retrying(allocate: Callable[[int], Any]) -> Callable[[int], Any]:
     def retrying(size: int) -> Any:
         try:
             return allocate(size)
-        except MemoryError:  # CuPy's OutOfMemoryError is one; the pool has freed what it could
+        except MemoryError as error:  # CuPy's is one; the pool has freed what it could
             if not _reclaimers.ask():
-                raise
-        return allocate(size)
+                raise told(error, cupy.ndarray) from None
+        try:
+            return allocate(size)
+        except MemoryError as error:
+            raise told(error, cupy.ndarray) from None
 
     return retrying
 

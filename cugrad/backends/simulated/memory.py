@@ -21,6 +21,7 @@ from ..allocations import (
     Reserved,
     history,
 )
+from ..reclaimers import told
 from .races import HOST, Shadow
 
 __all__ = ["Allocation", "OutOfMemoryError", "PinnedArray", "Pool", "empty_pinned", "pinned_of"]
@@ -109,10 +110,11 @@ class Pool:
                         return self.allocate(nbytes, arena)
                     self.reserved.refusals += 1
                     history.note("oom", 0, capacity - self.held, nbytes, arena)
-                    raise OutOfMemoryError(
+                    error = OutOfMemoryError(
                         f"Out of memory allocating {size:,} bytes (allocated so far: "
                         f"{self.used:,} bytes of {capacity:,} of the simulated device)"
                     )
+                    raise told(error, _kind())
             memory = np.full(size, POISON, np.uint8)
             shadow = Shadow(f"device block {next(self._numbers)} of {size} bytes", size)
             chunk = Chunk(memory, shadow, size, arena)
@@ -416,3 +418,9 @@ def check_free(machine: Any, shadow: Shadow) -> Exception | None:
         wrote = any(access == segment[2] for segment in shadow.segments)
         return machine.clocks.race(shadow, [0, shadow.size], access, wrote, free, True)
     return None
+
+
+def _kind() -> type:
+    from .array import SimulatedArray  # which stands above this
+
+    return SimulatedArray

@@ -364,13 +364,12 @@ def _set_volatile(self: Tensor, value: Any) -> None:
 def _new(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The method of a function that makes tensors: in this tensor's dtype, on its device."""
     making = accepting({name: function}, ())[name]
-    is_blank = name != "new_tensor"  # data is the same for all examples of a vmap
 
     def call(
         self: Tensor, *args: Any, dtype: Any = None, device: Any = None, **named: Any
     ) -> Tensor:
         tensor = making(*args, dtype=dtype or self.dtype, device=device or self.device, **named)
-        if is_blank:
+        if name != "new_tensor":  # whose data is the same for all examples of a vmap
             array = there(per_example, tensor._array, self._array)
             tensor._form, tensor._array = None, array
         return tensor

@@ -15,12 +15,12 @@ from .registry import (
     most_reserved,
     set_limit,
 )
-from .segments import Missing
+from .segments import Missing, Retried
 from .sized import SizedPools, in_place_of, pool_of, process_pools
 from .watched import forget_peaks, forget_sums, segments, statistics, watch, watching
 
 __all__ = [
-    "Missing", "SizedPools", "bytes_allocated", "bytes_reserved", "forget_peaks", "forget_sums",
-    "give_up_free_blocks", "in_place_of", "limit_of", "most_reserved", "segments", "set_limit",
-    "statistics", "watch", "watching",
+    "Missing", "Retried", "SizedPools", "bytes_allocated", "bytes_reserved", "forget_peaks",
+    "forget_sums", "give_up_free_blocks", "in_place_of", "limit_of", "most_reserved", "segments",
+    "set_limit", "statistics", "watch", "watching",
 ]  # fmt: skip

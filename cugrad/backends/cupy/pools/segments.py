@@ -21,7 +21,7 @@ from .registry import (
     returned,
 )
 
-__all__ = ["DeviceFull", "DriverMemory", "Missing", "SegmentSource", "asking"]
+__all__ = ["DeviceFull", "DriverMemory", "Missing", "Retried", "SegmentSource", "asking"]
 
 FULL = 2  # cudaErrorMemoryAllocation
 Address = int
@@ -37,6 +37,14 @@ class DeviceFull(OutOfMemoryError, cupy.cuda.memory.OutOfMemoryError):
     def __init__(self, size: int, total: int, limit: int = 0) -> None:
         super().__init__(size, total, limit)  # CuPy's
         self.args = (FULL_WORDS + str(self.args[0]),)
+
+
+class Retried:
+    """Whether what asks the pools for memory tries again where there is none; else the pools say
+    themselves who holds it.
+    """
+
+    now = False
 
 
 class _Asking(threading.local):

@@ -8,8 +8,9 @@ from typing import Any
 import cupy
 
 from ...allocations import SMALL_BLOCK, history
+from ...reclaimers import told
 from .registry import bytes_reserved, default_pool, enter, limit_of, reserved_of
-from .segments import DeviceFull, Missing, SegmentSource, asking
+from .segments import DeviceFull, Missing, Retried, SegmentSource, asking
 
 __all__ = ["SizedPools", "in_place_of", "pool_of", "process_pools"]
 
@@ -77,11 +78,11 @@ def _from_segment(pool: Any, source: SegmentSource, size: int) -> Any:
 
 def _put_segment(pool: Any, source: SegmentSource, size: int) -> None:
     """Has a pool get a segment, all of which is free then."""
-    asking.segment, asking.refused = True, False
+    asking.segment = True
     try:
         whole = pool.malloc(size)
     finally:
-        asking.segment = False
+        asking.segment = asking.refused = False
     source.pools.setdefault(whole.device_id, whole.mem.pool)
 
 
@@ -93,7 +94,8 @@ def _put_last(pool: Any, source: SegmentSource, size: int) -> None:
         reserved_of(device).refusals += 1
         history.note("oom", device, cupy.cuda.runtime.memGetInfo()[0], size,
                      cupy.cuda.get_current_stream().ptr, source.identity)  # fmt: skip
-        raise DeviceFull(size, bytes_reserved(device), limit_of(device)) from None
+        error = DeviceFull(size, bytes_reserved(device), limit_of(device))
+        raise (error if Retried.now else told(error, cupy.ndarray)) from None
 
 
 def in_place_of(allocate: Callable[[int], Any]) -> Callable[[int], Any]:
