@@ -85,6 +85,7 @@ BENCHMARKS = [
      ["benchmarks/overhead.py", *CUDA, "--rounds", "3", "--only", "^(op|chain)"]),
     ("offload of GPT beside torch", [*OFFLOAD, "--budget", "60", "--only", "GPT"]),
     ("disk beside torch", ["benchmarks/disk.py", "--quick"]),
+    ("launches beside CuPy's", ["benchmarks/launches.py", *CUDA]),
     ("overhead on cpu",
      ["benchmarks/overhead.py", "--rounds", "3", "--only", "^(op|chain|import)"]),
 ]  # fmt: skip
