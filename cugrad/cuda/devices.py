@@ -174,9 +174,12 @@ def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
     return properties.major, properties.minor
 
 
-def is_bf16_supported() -> bool:
-    """Whether the current device computes in bfloat16 (capability 8.0 and later); never raises."""
-    return is_available() and get_device_capability()[0] >= 8
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """Whether the current device computes in bfloat16; never raises.
+
+    With `including_emulation` also one that computes it in float32, as those before capability 8.0.
+    """
+    return is_available() and (including_emulation or get_device_capability()[0] >= 8)
 
 
 def synchronize(device: DeviceLike = None) -> None:

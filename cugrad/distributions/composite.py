@@ -319,17 +319,17 @@ class MixtureSameFamily(Distribution):
         spread = (means - self.mean.unsqueeze(-1 - self._event_ndims)).square()
         return self._weighted(self.component_distribution.variance + spread)
 
-    def cdf(self, value: Tensor) -> Tensor:
-        each = self.component_distribution.cdf(self._pad(value))
+    def cdf(self, x: Tensor) -> Tensor:
+        each = self.component_distribution.cdf(self._pad(x))
         return (each * self.mixture_distribution.probs).sum(-1)
 
     def _pad(self, value: Tensor) -> Tensor:
         return value.unsqueeze(-1 - self._event_ndims)
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def log_prob(self, x: Tensor) -> Tensor:
         if self._validate_args:
-            self._validate_sample(value)
-        each = self.component_distribution.log_prob(self._pad(value))
+            self._validate_sample(x)
+        each = self.component_distribution.log_prob(self._pad(x))
         weights = F.log_softmax(self.mixture_distribution.logits, dim=-1)
         return F.logsumexp(each + weights, dim=-1)
 

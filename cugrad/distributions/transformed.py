@@ -130,8 +130,8 @@ class _OfScale(TransformedDistribution):
             self._validate_sample(value)
         return 2 * self.base_dist.cdf(value) - 1
 
-    def icdf(self, value: Tensor) -> Tensor:
-        return self.base_dist.icdf((value + 1) / 2)
+    def icdf(self, prob: Tensor) -> Tensor:
+        return self.base_dist.icdf((prob + 1) / 2)
 
     def entropy(self) -> Tensor:
         return self.base_dist.entropy() - log(2)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ..tensor import Size
 
 __all__ = [
-    "LEAF", "NODES", "NodeKind", "TreeSpec", "broadcast", "flatten", "flattened_with",
+    "LEAF", "LeafSpec", "NODES", "NodeKind", "TreeSpec", "broadcast", "flatten", "flattened_with",
     "is_namedtuple_class", "kind_of", "mismatch", "spelled", "structure", "tree_map", "unflatten",
 ]  # fmt: skip
 
@@ -45,9 +45,9 @@ class SequenceKey(NamedTuple):
     def __str__(self) -> str:
         return f"[{self.idx!r}]"
 
-    def get(self, container: Any) -> Any:
+    def get(self, sequence: Any) -> Any:
         """The child."""
-        return container[self.idx]
+        return sequence[self.idx]
 
 
 class MappingKey(NamedTuple):
@@ -58,9 +58,9 @@ class MappingKey(NamedTuple):
     def __str__(self) -> str:
         return f"[{self.key!r}]"
 
-    def get(self, container: Any) -> Any:
+    def get(self, mapping: Any) -> Any:
         """The child."""
-        return container[self.key]
+        return mapping[self.key]
 
 
 class GetAttrKey(NamedTuple):
@@ -71,9 +71,9 @@ class GetAttrKey(NamedTuple):
     def __str__(self) -> str:
         return f".{self.name}"
 
-    def get(self, container: Any) -> Any:
+    def get(self, obj: Any) -> Any:
         """The child."""
-        return getattr(container, self.name)
+        return getattr(obj, self.name)
 
 
 def _indices(sequence: Any) -> list[SequenceKey]:
@@ -117,9 +117,9 @@ NODES: dict[type, NodeKind] = {
 MAPPINGS = (dict, OrderedDict, defaultdict)
 
 
-def is_namedtuple_class(kind: Any) -> bool:
+def is_namedtuple_class(cls: Any) -> bool:
     """Whether a class was made by `namedtuple`, or derives from one that was."""
-    return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+    return isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields")
 
 
 def kind_of(node: Any) -> NodeKind | None:
@@ -223,7 +223,19 @@ class TreeSpec:
         return type(self), (self.type, self.context, self.children_specs)
 
 
-LEAF = TreeSpec(None, None, [])
+class LeafSpec(TreeSpec):
+    """The form of one leaf."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(None, None, [])
+
+    def __reduce__(self) -> Any:
+        return LeafSpec, ()
+
+
+LEAF = LeafSpec()
 
 
 def _is_named(form: TreeSpec) -> bool:
@@ -278,31 +290,33 @@ def _put_together(form: TreeSpec, leaves: Iterator[Any]) -> Any:
     return kind.unflatten([_put_together(c, leaves) for c in form.children_specs], form.context)
 
 
-def spelled(form: TreeSpec) -> str:
+def spelled(treespec: TreeSpec) -> str:
     """A form in short, as PyTorch's errors print it.
 
     >>> spelled(flatten({"a": 1, "b": (2, [3])})[1])
     "{'a': *, 'b': (*, [*])}"
     """
-    if form.type is None:
+    if treespec.type is None:
         return "*"
-    texts = [spelled(child) for child in form.children_specs]
-    inner, name = ", ".join(texts), form.type.__name__
-    if form.type in MAPPINGS:
-        factory, keys = form.context if form.type is defaultdict else (None, form.context)
+    texts = [spelled(child) for child in treespec.children_specs]
+    inner, name = ", ".join(texts), treespec.type.__name__
+    if treespec.type in MAPPINGS:
+        factory, keys = (
+            treespec.context if treespec.type is defaultdict else (None, treespec.context)
+        )
         pairs = list(zip(keys, texts, strict=True))
-        if form.type is OrderedDict:
+        if treespec.type is OrderedDict:
             return "OrderedDict([" + ", ".join([f"({k!r}, {t})" for k, t in pairs]) + "])"
         items = "{" + ", ".join([f"{key!r}: {text}" for key, text in pairs]) + "}"
-        return items if form.type is dict else f"{name}({factory}, {items})"
-    if form.type is list:
+        return items if treespec.type is dict else f"{name}({factory}, {items})"
+    if treespec.type is list:
         return f"[{inner}]"
-    if form.type is tuple:
+    if treespec.type is tuple:
         return f"({inner},)" if len(texts) == 1 else f"({inner})"
-    if form.type is deque:
-        return f"deque([{inner}]" + (f", maxlen={form.context})" if form.context else ")")
-    if _is_named(form):
-        inner = ", ".join([f"{n}={t}" for n, t in zip(form.type._fields, texts, strict=True)])
+    if treespec.type is deque:
+        return f"deque([{inner}]" + (f", maxlen={treespec.context})" if treespec.context else ")")
+    if _is_named(treespec):
+        inner = ", ".join([f"{n}={t}" for n, t in zip(treespec.type._fields, texts, strict=True)])
     return f"{name}({inner})"
 
 
@@ -316,12 +330,12 @@ def structure(form: TreeSpec) -> str:
 
 
 def tree_map(
-    function: Callable[..., Any], tree: Any, *rests: Any, is_leaf: IsLeaf | None = None
+    func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: IsLeaf | None = None
 ) -> Any:
-    """The tree with `function` applied to every leaf, and to what `rests` have in its place."""
+    """The tree with `func` applied to every leaf, and to what `rests` have in its place."""
     leaves, form = flatten(tree, is_leaf)
     columns = [leaves, *[form.flatten_up_to(rest) for rest in rests]]
-    return unflatten(form, [function(*row) for row in zip(*columns, strict=True)])
+    return unflatten(form, [func(*row) for row in zip(*columns, strict=True)])
 
 
 def broadcast(prefix: Any, tree: Any, what: str, of: str) -> list[Any]:

@@ -292,7 +292,8 @@ def attach(*more: dict[str, Callable[..., Any]]) -> None:
         FUNCTION_METHODS, METHODS, *more,
     )  # fmt: skip
     for name, method in methods.items():
-        method = saying(method, "cugrad") if name in SAYING else renaming(method)
+        method = renaming(method)
+        method = saying(method, "cugrad") if name in SAYING else method
         setattr(Tensor, name, in_any_order(name, method))
     read_only = {**PROPERTIES, **exchange.PROPERTIES}
     for name, read in read_only.items():

@@ -66,12 +66,17 @@ class CUDAGraph:
         self._capture: Any = None
         self._handle: Handle | None = None
 
-    def capture_begin(self, pool: Handle | None = None, capture_error_mode: str = "global") -> None:
+    def capture_begin(
+        self, pool: Handle | None = None, capture_error_mode: str = "global",
+        check_input_liveness: bool = False,
+    ) -> None:  # fmt: skip
         """Begins to write down what the current stream is told, which must not be the default one.
 
         `pool` is a `graph_pool_handle()` or another graph's `pool()`, whose memory is shared.
-        RuntimeError on the default stream, or where the stream is captured already.
+        RuntimeError on the default stream, or where the stream is captured already;
+        NotImplementedError for `check_input_liveness`, a debugging aid of PyTorch's.
         """
+        _refuse("check_input_liveness", check_input_liveness)
         if capture_error_mode not in MODES:
             raise RuntimeError(
                 f"Unknown capture error mode. Expected `global`, `thread_local`, or `relaxed`, got "
@@ -125,6 +130,14 @@ class CUDAGraph:
             file.write(self._capture.text())
 
 
+def _refuse(name: str, value: bool) -> None:
+    if value:
+        raise NotImplementedError(
+            f"a CUDA graph with {name}=True: kernels are neither annotated nor are inputs watched; "
+            "debug_dump() writes down what is in a graph"
+        )
+
+
 class graph:
     """Captures in a `CUDAGraph` what is computed inside, on a stream of its own.
 
@@ -143,8 +156,11 @@ class graph:
 
     def __init__(
         self, cuda_graph: CUDAGraph, pool: Handle | None = None, stream: Stream | None = None,
-        capture_error_mode: str = "global",
+        capture_error_mode: str = "global", enable_annotations: bool = False,
+        check_input_liveness: bool = False,
     ) -> None:  # fmt: skip
+        _refuse("enable_annotations", enable_annotations)
+        _refuse("check_input_liveness", check_input_liveness)
         if stream is None:
             if graph.default_capture_stream is None:
                 graph.default_capture_stream = Stream()

@@ -16,6 +16,7 @@ from ..func.trees import (
     LEAF,
     NODES,
     GetAttrKey,
+    LeafSpec,
     MappingKey,
     NodeKind,
     SequenceKey,
@@ -32,12 +33,13 @@ __all__ = [
     "GetAttrKey", "LeafSpec", "MappingKey", "PyTree", "SequenceKey", "SUPPORTED_NODES",
     "TreeSpec", "arg_tree_leaves", "is_namedtuple", "is_namedtuple_class",
     "is_namedtuple_instance", "is_structseq", "is_structseq_class", "is_structseq_instance",
-    "key_get", "keystr", "register_dataclass", "register_pytree_node",
+    "key_get", "keystr", "register_constant", "register_dataclass",
+    "register_pytree_node",
     "tree_all", "tree_all_only", "tree_any", "tree_any_only", "tree_flatten",
     "tree_flatten_with_path", "tree_is_leaf", "tree_iter", "tree_leaves",
     "tree_leaves_with_path", "tree_map", "tree_map_", "tree_map_only", "tree_map_only_",
-    "tree_map_with_path", "tree_structure", "tree_unflatten", "treespec_dumps", "treespec_loads",
-    "treespec_pprint",
+    "tree_map_with_path", "tree_structure", "tree_unflatten", "treespec_dict", "treespec_dumps",
+    "treespec_leaf", "treespec_loads", "treespec_pprint", "treespec_tuple",
 ]  # fmt: skip
 
 PyTree = Context = DumpableContext = Any
@@ -47,9 +49,25 @@ treespec_pprint = spelled
 _names: dict[str, type] = {f"{k.__module__}.{k.__qualname__}": k for k in NODES}
 
 
-def LeafSpec() -> TreeSpec:
+def treespec_leaf() -> TreeSpec:
     """The form of one leaf."""
     return LEAF
+
+
+def treespec_tuple(iterable: Iterable[TreeSpec] = (), /) -> TreeSpec:
+    """The form of a tuple whose children have these forms; ValueError for what is no form."""
+    children = list(iterable)
+    if not all(isinstance(child, TreeSpec) for child in children):
+        raise ValueError(f"Expected a tuple of TreeSpec values, got: {children!r}.")
+    return TreeSpec(tuple, None, children)
+
+
+def treespec_dict(mapping: Any = (), /, **kwargs: TreeSpec) -> TreeSpec:
+    """The form of a dict whose entries have these forms; ValueError for what is no form."""
+    children = dict(mapping, **kwargs)
+    if not all(isinstance(child, TreeSpec) for child in children.values()):
+        raise ValueError(f"Expected a dictionary of TreeSpec values, got: {children!r}.")
+    return TreeSpec(dict, list(children), list(children.values()))
 
 
 def register_pytree_node(
@@ -91,6 +109,22 @@ def register_pytree_node(
     _names[name] = cls
     if to_dumpable_context is not None:
         _translations[cls] = to_dumpable_context, from_dumpable_context
+
+
+def register_constant(cls: type) -> None:
+    """Makes a class a container without leaves: its instances belong to the form of a tree.
+
+    TypeError for a class that has no `__eq__` and `__hash__` of its own.
+    """
+    for name in ("__eq__", "__hash__"):
+        if getattr(cls, name) in (None, object.__eq__):
+            raise TypeError(
+                f"register_constant(cls) expects `cls` to have a non-default `{name}` "
+                "implementation."
+            )
+    register_pytree_node(
+        cls, lambda x: ([], x), lambda _, x: x, flatten_with_keys_fn=lambda x: ([], x)
+    )
 
 
 _translations: dict[type, tuple[Any, Any]] = {}
@@ -279,6 +313,22 @@ def is_namedtuple(obj: Any) -> bool:
 def is_namedtuple_instance(obj: Any) -> bool:
     """Whether an object is a named tuple."""
     return is_namedtuple_class(type(obj))
+
+
+def _broadcast_to_and_flatten(
+    tree: Any, treespec: TreeSpec, is_leaf: IsLeaf = None
+) -> list[Any] | None:
+    """One leaf of `tree` for each of a form that may go deeper; None where they do not fit."""
+    leaves: list[Any] = []
+    whole = treespec.unflatten([0] * treespec.num_leaves)
+    try:
+        tree_map_(
+            lambda x, part: leaves.extend([x] * tree_structure(part, is_leaf).num_leaves),
+            tree, whole, is_leaf=is_leaf,
+        )  # fmt: skip
+    except ValueError:
+        return None
+    return leaves
 
 
 # Forms as text ------------------------------------------------------------------------------------

@@ -47,11 +47,11 @@ def register_flop_formula(
     return register
 
 
-def shape_wrapper(formula: Formula) -> Formula:
+def shape_wrapper(f: Formula) -> Formula:
     """A formula of shapes as one of operands."""
 
     def of_operands(*args: Any, out_val: Any = None) -> int:
-        return formula(*[_shape(x) for x in args], out_shape=_shape(out_val))
+        return f(*[_shape(x) for x in args], out_shape=_shape(out_val))
 
     return of_operands
 

@@ -64,3 +64,47 @@ def test_losses_take_the_old_names_of_a_reduction() -> None:
             assert lib_call(reduce=False).tolist() == [1, 4]
         with pytest.warns(UserWarning, match="please use reduction='mean' instead"):
             assert lib_call(size_average=True).item() == 2.5
+
+
+@pytest.mark.parametrize("space", cases(["cugrad", "torch"], ["torch"]))
+def test_classes_behind_module_get_its_arguments(space: str) -> None:
+    nn = pytest.importorskip(space).nn
+
+    class Behind:
+        def __init__(self, a: int, b: int = 0) -> None:
+            self.a, self.b = a, b
+
+    class Both(nn.Module, Behind):
+        call_super_init = True
+
+        def __init__(self) -> None:
+            super().__init__(5, b=6)
+            self.layer = nn.Linear(2, 2)
+
+    both = Both()
+    assert (both.a, both.b, len(list(both.parameters()))) == (5, 6, 2)
+
+    class Alone(nn.Module, Behind):
+        def __init__(self, *args: int, **kwargs: int) -> None:
+            super().__init__(*args, **kwargs)
+
+    with pytest.raises(TypeError, match="takes 1 positional argument but 3 were given"):
+        Alone(5, 6)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'a'"):
+        Alone(a=5)
+    assert not hasattr(Alone(), "a") and nn.Module.dump_patches is False
+
+
+@pytest.mark.parametrize("dims", [None, 2, 3])
+@pytest.mark.parametrize("padded", [False, True])
+def test_masks_of_attention_are_merged(dims: int | None, padded: bool) -> None:
+    torch = pytest.importorskip("torch")
+    results = []
+    for lib in (cugrad, torch):
+        layer, query = lib.nn.MultiheadAttention(4, 2), lib.zeros(3, 5, 4)
+        whole = lib.arange(150.0).reshape(6, 5, 5)
+        mask = None if dims is None else whole if dims == 3 else whole[0]
+        padding = lib.arange(15.0).reshape(3, 5) if padded else None
+        merged, kind = layer.merge_masks(mask, padding, query)
+        results.append((None if merged is None else merged.tolist(), kind))
+    assert results[0] == results[1]

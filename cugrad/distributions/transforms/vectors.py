@@ -231,7 +231,7 @@ class CorrCholeskyTransform(Fixed):
         t = tril_matrix_to_vec(y, diag=-1) / F.sqrt(squares)
         return F.atanh(t)
 
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Tensor:
+    def log_abs_det_jacobian(self, x: Any, y: Any, intermediates: Any = None) -> Tensor:
         left = 1 - F.cumsum(y.square(), -1)
         logs = F.log(tril_matrix_to_vec(left, diag=-2)).sum(-1)
         slopes = 2 * (x + F.softplus(-2 * x) - 0.6931471805599453)

@@ -40,7 +40,8 @@ _ALSO = {
     **dict.fromkeys(("householder_product", "orgqr"), {"input2": "tau"}),
     "ormqr": {"input2": "tau", "input3": "other"},
     "resize_as_": {"the_template": "other"},
-    "result_type": {"tensor": "tensor1", "scalar1": "tensor1", "scalar": "tensor1",
+    **dict.fromkeys(("random_", "uniform_"), {"from": "from_"}),
+    "result_type": {"tensor": "tensor1", "scalar1": "tensor1", "scalar": "tensor2",
                     "other": "tensor2", "scalar2": "tensor2"},
     **dict.fromkeys(("split", "split_copy"), {
         "split_size": "split_size_or_sections", "split_sizes": "split_size_or_sections"}),

@@ -177,16 +177,12 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None
 
 def random_(
     self: Tensor, from_: int | None = None, to: int | None = None, *,
-    generator: Generator | None = None, **bounds: int,
+    generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
     """Fills a tensor with integers in [from_, to), or [0, from_), or all that the dtype holds.
 
     `random_(to=5)` and `random_(**{"from": 2, "to": 5})` are understood as well.
     """
-    for name in bounds:
-        if name != "from":
-            raise TypeError(f"random_() got an unexpected keyword argument '{name}'")
-    from_ = bounds.get("from", from_)
     if to is None:
         from_, to = 0, _one_past(self._array.dtype) if from_ is None else from_
     from_ = 0 if from_ is None else from_

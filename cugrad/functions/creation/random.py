@@ -166,11 +166,19 @@ def set_rng_state(new_state: Tensor) -> None:
 class fork_rng(Switch, Context):
     """What is drawn inside leaves no trace on the default generators, of the CPU and of `devices`.
 
-    `devices` are CUDA devices, all of them by default.
+    `devices` are CUDA devices, all of them by default; with `device_type` "cpu" there are no
+    others than the CPU, and nothing is drawn on "meta".
     """
 
-    def __init__(self, devices: Iterable[Any] | None = None, enabled: bool = True) -> None:
-        self.devices, self.enabled = None if devices is None else list(devices), enabled
+    def __init__(
+        self, devices: Iterable[Any] | None = None, enabled: bool = True, *,
+        device_type: str | None = None,
+    ) -> None:  # fmt: skip
+        kind = None if device_type is None else Device(device_type).type
+        self.devices = None if devices is None else list(devices)
+        if kind == "cpu":
+            self.devices = []
+        self.enabled, self.device_type = enabled and kind != "meta", device_type
 
     def as_is(self) -> list[tuple[Generator, Tensor]]:
         generators = default_generators(self.devices) if self.enabled else []
@@ -184,7 +192,7 @@ class fork_rng(Switch, Context):
             generator.set_state(state)
 
     def clone(self) -> fork_rng:
-        return type(self)(self.devices, self.enabled)
+        return type(self)(self.devices, self.enabled, device_type=self.device_type)
 
 
 def default_generators(devices: Iterable[Any] | None = None) -> list[Generator]:

@@ -44,7 +44,7 @@ def _bounds(function: str, start: Any, end: Any, step: Any) -> tuple[Any, Any, A
 
 
 def arange(
-    start: Any,
+    start: Any = None,
     end: Any = None,
     step: Any = 1,
     *,
@@ -63,6 +63,9 @@ def arange(
     """
     if end is None:
         start, end = 0, start
+    if end is None:
+        raise TypeError("arange() missing 1 required argument: 'end'")
+    start = 0 if start is None else start
     start, end, step = _bounds("arange", start, end, step)
     whole = all(isinstance(x, (int, np.integer)) for x in (start, end, step))
     kind = np.dtype(np.int64) if whole and dtype is None else _of_reals("arange", dtype)

@@ -271,9 +271,9 @@ def _tile(self: Tensor, *listed: Any, dims: Any = None) -> Tensor:
     return tile(self, varargs(listed, dims))
 
 
-def _sum_to_size(self: Tensor, *size: Any) -> Tensor:
+def _sum_to_size(self: Tensor, size: Any = (), *more: int) -> Tensor:
     """The sum over dims that broadcasting repeated: what takes a gradient back to `size`."""
-    target = D.int_tuple(varargs(size), "size")
+    target = D.int_tuple((size, *more) if more else varargs((size,)), "size")
     shape = self._array.shape
     if target == shape and target:
         return self

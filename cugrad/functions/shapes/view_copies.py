@@ -49,6 +49,14 @@ def _expanded(input: Tensor, size: Any, *, implicit: bool = False) -> Tensor:
     return views.broadcast_to(input, size)
 
 
+def _split(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> Any:
+    return splitting.split(input, split_size_or_sections, dim)
+
+
+def _unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    return strided.unfold(input, dimension, size, step)
+
+
 def _seen(input: Tensor, *args: Any, **options: Any) -> Tensor:
     """What `view` answers, of a copy where a view would not do."""
     try:
@@ -58,22 +66,22 @@ def _seen(input: Tensor, *args: Any, **options: Any) -> Tensor:
 
 
 _VIEWS: dict[str, Callable[..., Any]] = {
-    "alias_copy": lambda x: x,
+    "alias_copy": lambda input: input,
     "as_strided_copy": strided.as_strided,
-    "detach_copy": lambda x: x.detach(),
+    "detach_copy": lambda input: input.detach(),
     "diagonal_copy": views.diagonal,
     "expand_copy": _expanded,
     "narrow_copy": views.narrow,
     "permute_copy": views.permute,
     "select_copy": views.select,
     "slice_copy": _slice,
-    "split_copy": splitting.split,
+    "split_copy": _split,
     "split_with_sizes_copy": splitting.split_with_sizes,
     "squeeze_copy": views.squeeze,
     "t_copy": views.t,
     "transpose_copy": views.transpose,
     "unbind_copy": splitting.unbind,
-    "unfold_copy": strided.unfold,
+    "unfold_copy": _unfold,
     "unsqueeze_copy": views.unsqueeze,
     "view_as_complex_copy": strided.view_as_complex,
     "view_as_real_copy": strided.view_as_real,

@@ -90,6 +90,25 @@ class MultiheadAttention(Module):
         self.register_parameter("bias_v", parameter(1, 1, embed_dim, present=add_bias_kv))
         self._reset_parameters()
 
+    def merge_masks(
+        self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, query: Tensor
+    ) -> tuple[Tensor | None, int | None]:
+        """One mask of two, and its kind: 1 for that of padding, (batch, sequence), alone.
+
+        Else 2, for sums of both, (batch, heads, sequence, sequence); None and None without any.
+        """
+        if attn_mask is None:
+            return key_padding_mask, None if key_padding_mask is None else 1
+        batch, length, _ = query.shape
+        if attn_mask.dim() == 3:
+            merged = attn_mask.view(batch, -1, length, length)
+        else:
+            merged = attn_mask.view(1, 1, length, length).expand(batch, self.num_heads, -1, -1)
+        if key_padding_mask is not None:
+            padding = key_padding_mask.view(batch, 1, 1, length)
+            merged = merged + padding.expand(-1, self.num_heads, -1, -1)
+        return merged, 2
+
     def _reset_parameters(self) -> None:
         for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
             if getattr(self, name) is not None:

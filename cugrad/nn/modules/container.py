@@ -92,10 +92,10 @@ class _Numbered(Module):
         self._number(modules)
         return self
 
-    def pop(self, index: int | slice) -> Any:
-        """Take out and return the module at `index`."""
-        taken = self[index]
-        del self[index]
+    def pop(self, key: int | slice) -> Any:
+        """Take out and return the module at `key`."""
+        taken = self[key]
+        del self[key]
         return taken
 
 
@@ -120,6 +120,10 @@ class Sequential(_Numbered):
         else:
             for position, part in enumerate(args):
                 self.add_module(str(position), part)  # type: ignore[arg-type]
+
+    def extend(self: Self, sequential: Iterable[Module]) -> Self:
+        """Add every module of an iterable at the end."""
+        return super().extend(sequential)
 
     def forward(self, input: Any) -> Any:
         """Feed `input` through every module in order."""

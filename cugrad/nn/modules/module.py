@@ -28,6 +28,7 @@ from ..base.global_hooks import (
     register_module_module_registration_hook,
     register_module_parameter_registration_hook,
 )
+from ..base.tree import Tree
 from ..parameter import is_lazy
 
 __all__ = [
@@ -74,9 +75,19 @@ class Module(Called):
     _load_state_dict_pre_hooks = NONE
     _load_state_dict_post_hooks = NONE
 
-    def __init__(self) -> None:
+    call_super_init: bool = False  # whether arguments go to the class behind Module
+    dump_patches: bool = False  # PyTorch's, of files that hold source
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if not self.call_super_init and (args or kwargs):
+            name = f"{type(self).__name__}.__init__()"
+            if kwargs:
+                raise TypeError(f"{name} got an unexpected keyword argument '{next(iter(kwargs))}'")
+            raise TypeError(f"{name} takes 1 positional argument but {len(args) + 1} were given")
         super().__init__()
         self.training = True
+        if self.call_super_init:
+            super(Tree, self).__init__(*args, **kwargs)
 
     # --- modes, dtypes, devices
 

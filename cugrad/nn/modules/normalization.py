@@ -110,9 +110,9 @@ class RMSNorm(Module):
         """Scale 1."""
         _reset(self.weight, None)
 
-    def forward(self, input: Tensor) -> Tensor:
-        """Normalise `input` of shape (..., *normalized_shape)."""
-        return rms_norm(input, self.normalized_shape, self.weight, self.eps)
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise `x` of shape (..., *normalized_shape)."""
+        return rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
         """Shape and settings."""

@@ -243,6 +243,13 @@ class L1Unstructured(_Some):
 
     PRUNING_TYPE = "unstructured"
 
+    @classmethod
+    def apply(  # type: ignore[override]
+        cls, module: Module, name: str, amount: float, importance_scores: Tensor | None = None
+    ) -> Any:
+        """Prunes the parameter `name` of `module` from now on; the method that does so."""
+        return super().apply(module, name, amount, importance_scores=importance_scores)
+
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """The mask without the `amount` elements of least importance `t`."""
         number, mask = self._number(t.numel()), default_mask.clone()
@@ -294,6 +301,14 @@ class RandomStructured(_Slices):
 
 class LnStructured(_Slices):
     """Prunes the slices along `dim` whose n-norms are smallest."""
+
+    @classmethod
+    def apply(  # type: ignore[override]
+        cls, module: Module, name: str, amount: float, n: Any, dim: int,
+        importance_scores: Tensor | None = None,
+    ) -> Any:  # fmt: skip
+        """Prunes the parameter `name` of `module` from now on; the method that does so."""
+        return super().apply(module, name, amount, n, dim, importance_scores=importance_scores)
 
     def __init__(self, amount: float, n: Any, dim: int = -1) -> None:
         super().__init__(amount)
