@@ -16,9 +16,15 @@ from ..tensor import Tensor
 allow_tf32: _bool
 benchmark: _bool
 benchmark_limit: Any
+class _conv:
+    fp32_precision: str
+
+conv: _conv
+depthwise_kernel: str
 deterministic: _bool
 enabled: _bool
-def flags(enabled: _bool = False, benchmark: _bool = False, benchmark_limit: _int | None = 10, deterministic: _bool = False, allow_tf32: _bool = True) -> Any: ...
+def flags(enabled: _bool = False, benchmark: _bool = False, benchmark_limit: _int | None = 10, deterministic: _bool = False, allow_tf32: _bool = True, fp32_precision: str = 'none', depthwise_kernel: str = 'auto') -> Any: ...
+fp32_precision: str
 def is_acceptable(tensor: Tensor) -> _bool: ...
 def is_available() -> _bool: ...
 def version() -> _int | None: ...

@@ -14,9 +14,21 @@ from cugrad._types import (
 from ..tensor import Tensor
 
 allow_tf32: _bool
+class _conv:
+    fp32_precision: str
+
+conv: _conv
 deterministic: _bool
 enabled: _bool
 def flags(enabled: _bool = False, deterministic: _bool = False, allow_tf32: _bool = True, fp32_precision: str = 'none') -> Any: ...
 fp32_precision: str
 def is_acl_available() -> _bool: ...
 def is_available() -> _bool: ...
+class _matmul:
+    fp32_precision: str
+
+matmul: _matmul
+class _rnn:
+    fp32_precision: str
+
+rnn: _rnn

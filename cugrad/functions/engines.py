@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractContextManager
+from functools import partial
+from types import ModuleType
 from typing import Any
 
 from .. import backends
-from .switches import BackendFlag, Flagged, Flags, Switches
+from .flags import BackendFlag, Flagged, Flags, Switches
+from .precisions import Precision, get_precision, set_precision
 
 __all__ = ["ENGINES"]
 
@@ -42,7 +45,13 @@ class mkldnn(Flagged):
     enabled = BackendFlag(True, "Changes nothing: oneDNN is not used.")
     deterministic = BackendFlag(False, "Changes nothing: oneDNN is not used.")
     allow_tf32 = BackendFlag(True, "Changes nothing: products on a CPU are float32.")
-    fp32_precision = BackendFlag("none", "Changes nothing: as allow_tf32.", kind=str)
+    fp32_precision = BackendFlag(
+        "none", "Changes nothing: as allow_tf32.", partial(set_precision, "mkldnn", "all"),
+        partial(get_precision, "mkldnn"), str,
+    )  # fmt: skip
+    conv = Precision("mkldnn", "conv", "Changes nothing: as allow_tf32.")
+    matmul = Precision("mkldnn", "matmul", "Changes nothing: as allow_tf32.")
+    rnn = Precision("mkldnn", "rnn", "Changes nothing: as allow_tf32.")
 
     def flags(
         self, enabled: bool = False, deterministic: bool = False, allow_tf32: bool = True,
@@ -103,6 +112,30 @@ class cpu(Switches):
         """ "DEFAULT": no kernels of this library's own are chosen by the processor."""
         return "DEFAULT"
 
+
+class Every(ModuleType):
+    """torch.backends itself, which has a switch for all backends."""
+
+    fp32_precision = BackendFlag(
+        "none", "Of all backends, for what has no word of its own: \"tf32\" lets products and "
+        'convolutions on CUDA round float32 to TF32; "ieee" does not.',
+        partial(set_precision, "generic", "all"), partial(get_precision, "generic"), str,
+    )  # fmt: skip
+
+    @staticmethod
+    def set_flags(_fp32_precision: str | None = "none") -> tuple[str, ...]:
+        """Sets the switch, but for None; what it was."""
+        before = get_precision("generic")
+        if _fp32_precision is not None:
+            set_precision("generic", "all", _fp32_precision)
+        return (before,)
+
+    def flags(self, fp32_precision: str = "none") -> AbstractContextManager[Any]:
+        """Sets the switch within a `with`."""
+        return Flags(self, {"fp32_precision": fp32_precision})
+
+
+backends.__class__ = Every  # type: ignore[assignment]
 
 ENGINES = (mps, mkl, openmp, mkldnn, nnpack, opt_einsum, mha, cpu)
 for _kind in ENGINES:

@@ -10,17 +10,17 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import MappingProxyType, ModuleType
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from .. import backends
 from ..backends.numpy import threads as numpy_threads
 from ..backends.wanted import wanted
 from ..dtypes import bfloat16, float16, float32, float64
-from ..runtime.absent import refuse
-from ..runtime.contexts import Context
-from ..runtime.kept import Switch
 from ..tensor import Tensor
+from .flags import BackendFlag, Flagged, Flags, Switches
+from .precisions import Precision, get_precision, set_precision
 
 __all__ = [
     "are_deterministic_algorithms_enabled", "get_deterministic_debug_mode",
@@ -38,7 +38,6 @@ class _Chosen:
     warn_only = False
     warn_always = False
     interop_threads = 1
-    frozen = False
 
 
 def set_float32_matmul_precision(precision: str) -> None:
@@ -56,23 +55,19 @@ def set_float32_matmul_precision(precision: str) -> None:
             stacklevel=2,
         )
         return
+    set_precision("cuda", "matmul", "ieee" if precision == "highest" else "tf32")
     _Chosen.precision = precision
-    wanted.tf32 = precision != "highest"
 
 
 def get_float32_matmul_precision() -> str:
-    """What `set_float32_matmul_precision` set, or `backends.cuda.matmul.allow_tf32`."""
+    """What `set_float32_matmul_precision` set, or any other switch that says so."""
+    if wanted.tf32 is not (_Chosen.precision != "highest"):
+        _Chosen.precision = "high" if wanted.tf32 else "highest"
     return _Chosen.precision
 
 
 def _set_tf32(allowed: bool) -> None:
     set_float32_matmul_precision("high" if allowed else "highest")
-
-
-def _set_fp32_precision(precision: str) -> None:
-    if precision not in ("none", "ieee", "tf32"):
-        raise RuntimeError(f"Unknown precision: {precision}; want 'none', 'ieee' or 'tf32'")
-    _set_tf32(precision == "tf32")
 
 
 # ---------------------------------------------------------------------- determinism
@@ -190,80 +185,6 @@ def _check_threads(function: str, count: object) -> None:
 # ---------------------------------------------------------------------- torch.backends
 
 
-class BackendFlag:
-    """An attribute that is set to a bool (or what `kind` says); `tell` is called with what is set.
-
-    `ask`, where there is one, answers what it is now. A switch without `tell` changes nothing: its
-    `text` says why.
-    """
-
-    def __init__(
-        self, value: Any, text: str, tell: Callable[[Any], None] | None = None,
-        ask: Callable[[], Any] | None = None, kind: Any = bool,
-    ) -> None:  # fmt: skip
-        self.value, self.__doc__, self.tell, self.kind = value, text, tell, kind
-        self.ask = ask or (lambda: self.value)
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, holder: object, owner: type) -> Any:
-        return self if holder is None else self.ask()
-
-    def __set__(self, holder: Any, value: Any) -> None:
-        if _Chosen.frozen:
-            raise RuntimeError(
-                f"not allowed to set {getattr(holder, '__name__', 'matmul')} flags after "
-                "disable_global_flags; please use flags() context manager instead"
-            )
-        self.put(value)
-
-    def put(self, value: Any) -> None:
-        """Sets it, frozen or not."""
-        if not isinstance(value, self.kind):
-            want = getattr(self.kind, "__name__", "bool")
-            raise RuntimeError(f"{self.name}: expects a {want}, but got {type(value).__name__}")
-        if self.tell is not None:
-            self.tell(value)
-        self.value = value
-
-
-class Switches(ModuleType):
-    """A module of `torch.backends`: what is set there must be one of its switches."""
-
-    def __init__(self) -> None:
-        super().__init__(f"{backends.__name__}.{type(self).__name__}", type(self).__doc__)
-        self.__path__: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return refuse(self.__name__, name)
-
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *(n for n in vars(type(self)) if not n.startswith("_"))]
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        flag = getattr(type(self), name, None)
-        if not name.startswith("__") and not isinstance(flag, BackendFlag):
-            raise AttributeError(f"{self.__name__} has no switch {name!r}")
-        super().__setattr__(name, value)
-
-
-class Flagged(Switches):
-    """A module of `torch.backends` whose switches are called flags, and are set together, too."""
-
-    def set_flags(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Sets the flags that are not None, in their order or by `_name=`; all as they were."""
-        flags = {n: flag for n, flag in vars(type(self)).items() if isinstance(flag, BackendFlag)}
-        values = dict(zip(flags, args)) | {n.removeprefix("_"): v for n, v in kwargs.items()}
-        if len(args) > len(flags) or not values.keys() <= flags.keys():
-            raise TypeError(f"set_flags(): got {args} and {kwargs}, want some of {list(flags)}")
-        before = tuple([flag.ask() for flag in flags.values()])
-        for name, value in values.items():
-            if value is not None:
-                flags[name].put(value)
-        return before
-
-
 class Matmul:
     """`torch.backends.cuda.matmul`: how cuBLAS multiplies matrices."""
 
@@ -272,8 +193,8 @@ class Matmul:
         _set_tf32, lambda: wanted.tf32,
     )  # fmt: skip
     fp32_precision = BackendFlag(
-        "none", 'The same by a word: "tf32"; "ieee" or "none" for float32.',
-        _set_fp32_precision, lambda: "tf32" if wanted.tf32 else "none", str,
+        "none", 'The same by a word, "tf32" or "ieee"; "none": what holds for `cudnn`.',
+        partial(set_precision, "cuda", "matmul"), partial(get_precision, "cuda", "matmul"), str,
     )  # fmt: skip
     _SUMS = "Changes nothing: products of half precision are summed up in float32, whatever is set."
     allow_fp16_reduced_precision_reduction = BackendFlag(True, _SUMS, kind=(bool, tuple, list))
@@ -401,6 +322,13 @@ def _of_cudnn(name: str, text: str, kind: Any = bool) -> BackendFlag:
     )  # fmt: skip
 
 
+def _check_depthwise(value: str) -> None:
+    if value not in ("auto", "cudnn", "native"):
+        raise RuntimeError(
+            f"Unknown cuDNN depthwise kernel mode: {value}. Expected one of: auto, cudnn, native"
+        )
+
+
 class cudnn(Flagged):
     """torch.backends.cudnn: convolutions on CUDA by cuDNN, where its packages are installed.
 
@@ -420,7 +348,19 @@ class cudnn(Flagged):
     deterministic = _of_cudnn(
         "deterministic", "Only algorithms whose sums come out alike in every run."
     )
-    allow_tf32 = _of_cudnn("allow_tf32", "Convolutions of float32 may round operands to TF32.")
+    allow_tf32 = BackendFlag(
+        True, "Convolutions of float32 may round operands to TF32.",
+        lambda value: set_precision("cuda", "conv", "tf32" if value else "none"),
+        lambda: wanted.cudnn.allow_tf32,
+    )  # fmt: skip
+    fp32_precision = BackendFlag(
+        "none", "As backends.fp32_precision, of all on CUDA.",
+        partial(set_precision, "cuda", "all"), partial(get_precision, "cuda"), str,
+    )  # fmt: skip
+    conv = Precision("cuda", "conv", "As allow_tf32 by a word.")
+    depthwise_kernel = BackendFlag(
+        "auto", "Changes nothing: the quickest kernel is chosen.", _check_depthwise, kind=str
+    )
 
     @staticmethod
     def is_available() -> bool:
@@ -445,55 +385,17 @@ class cudnn(Flagged):
 
     def flags(
         self, enabled: bool = False, benchmark: bool = False, benchmark_limit: int | None = 10,
-        deterministic: bool = False, allow_tf32: bool = True,
+        deterministic: bool = False, allow_tf32: bool = True, fp32_precision: str = "none",
+        depthwise_kernel: str = "auto",
     ) -> Flags:  # fmt: skip
         """Sets the switches within a `with`."""
         return Flags(self, {
             "enabled": enabled, "benchmark": benchmark, "benchmark_limit": benchmark_limit,
             "deterministic": deterministic, "allow_tf32": allow_tf32,
+            "fp32_precision": fp32_precision, "depthwise_kernel": depthwise_kernel,
         })  # fmt: skip
-
-
-class Flags(Switch, Context):
-    """Switches of a module that have other values for a while."""
-
-    def __init__(self, module: Switches, values: dict[str, Any]) -> None:
-        self.module, self.values = module, values
-
-    def as_is(self) -> dict[str, Any]:
-        return {name: getattr(self.module, name) for name in self.values}
-
-    def change(self, before: dict[str, Any]) -> None:
-        self.put_back(self.values)
-
-    def put_back(self, before: dict[str, Any]) -> None:
-        for name, value in before.items():
-            vars(type(self.module))[name].put(value)
-
-    def clone(self) -> Flags:
-        """Another context with the same settings."""
-        return type(self)(self.module, self.values)
 
 
 for _kind in (cuda, cudnn):
     _module = _kind()
     vars(backends)[_kind.__name__] = sys.modules[_module.__name__] = _module
-
-
-# ---------------------------------------------------------------------- switches that are frozen
-
-
-def disable_global_flags() -> None:
-    """From here on a flag of `torch.backends` is set by a context `flags()` alone.
-
-    Setting one by itself is a RuntimeError then, for the rest of the process.
-    """
-    _Chosen.frozen = True
-
-
-def flags_frozen() -> bool:
-    """Whether `disable_global_flags` was called."""
-    return _Chosen.frozen
-
-
-vars(backends).update(disable_global_flags=disable_global_flags, flags_frozen=flags_frozen)

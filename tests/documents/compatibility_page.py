@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cugrad.functions import engines, switches
+from cugrad.functions import engines, precisions, switches
 from cugrad.runtime.absent import ABSENT, INTERNAL, Absent, reason_for
 from tests.support import ROOT
 
@@ -401,8 +401,13 @@ def switches_table() -> str:
     lines = ["| switch | at first | what it does |", "|---|---|---|"]
     holders: list[tuple[str, type]] = [("backends.cuda.matmul", switches.Matmul)]
     holders += [(f"backends.{kind.__name__}", kind) for kind in (switches.cudnn, *engines.ENGINES)]
+    holders.insert(0, ("backends", engines.Every))
     for home, holder in holders:
         for name, switch in vars(holder).items():
+            if isinstance(switch, precisions.Precision):
+                text = switch.__doc__
+                first = switch.fp32_precision
+                lines.append(f"| `{home}.{name}.fp32_precision` | `{first}` | {text} |")
             if isinstance(switch, switches.BackendFlag):
                 lines.append(f"| `{home}.{name}` | `{switch.value}` | {switch.__doc__} |")
     for name in switches.__all__:

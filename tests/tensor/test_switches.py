@@ -11,7 +11,7 @@ import pytest
 
 import cugrad as torch
 from cugrad.backends.wanted import wanted
-from cugrad.functions import switches
+from cugrad.functions import flags, precisions, switches
 
 FLAGGED = ("cudnn", "mkldnn", "nnpack", "opt_einsum")
 HOLDERS = [torch.backends.cuda.matmul, *(getattr(torch.backends, name) for name in FLAGGED)]
@@ -23,12 +23,15 @@ SWITCHES = [(holder, name) for holder in HOLDERS
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
     before = [(holder, name, getattr(holder, name)) for holder, name in SWITCHES]
+    words = dict(precisions._said)
     precision, mode = torch.get_float32_matmul_precision(), torch.get_deterministic_debug_mode()
     interop = torch.get_num_interop_threads()
     yield
     for holder, name, value in before:
         setattr(holder, name, value)
     torch.set_float32_matmul_precision(precision)
+    precisions._said.clear()
+    precisions._said.update(words)
     torch.set_deterministic_debug_mode(mode)
     torch.set_num_interop_threads(interop)
 
@@ -36,7 +39,9 @@ def as_before() -> Iterator[None]:
 @pytest.mark.parametrize(("holder", "name"), SWITCHES, ids=[name for _, name in SWITCHES])
 def test_a_switch_is_remembered_and_has_a_type(holder: Any, name: str) -> None:
     before = getattr(holder, name)
-    new = {bool: not before, str: "tf32", type(None): None}.get(type(before), 3)
+    new = {bool: not before, str: {"auto": "native"}.get(before, "tf32"), type(None): None}.get(
+        type(before), 3
+    )
     setattr(holder, name, new)
     assert getattr(holder, name) == new
     with pytest.raises(RuntimeError, match=f"{name}: expects a .*, but got float"):
@@ -78,7 +83,7 @@ def test_precision_is_one_setting_under_three_names() -> None:
         assert torch.get_float32_matmul_precision() == word
         assert matmul.allow_tf32 is allowed is wanted.tf32
     matmul.allow_tf32 = False
-    assert torch.get_float32_matmul_precision() == "highest" and matmul.fp32_precision == "none"
+    assert torch.get_float32_matmul_precision() == "highest" and matmul.fp32_precision == "ieee"
     matmul.fp32_precision = "tf32"
     assert torch.get_float32_matmul_precision() == "high"
     with pytest.warns(UserWarning, match="low is not one of"):
@@ -87,6 +92,68 @@ def test_precision_is_one_setting_under_three_names() -> None:
     with pytest.raises(RuntimeError, match="Unknown precision"):
         matmul.fp32_precision = "bf16x3"
     assert matmul.fp32_precision == "tf32"
+
+
+WORDS = """
+b.fp32_precision = 'tf32'
+b.fp32_precision = 'ieee'
+b.fp32_precision = 'none'
+b.cudnn.fp32_precision = 'tf32'
+b.cudnn.fp32_precision = 'none'
+b.fp32_precision = 'bf16'
+b.cuda.matmul.fp32_precision = 'tf32'
+b.fp32_precision = 'ieee'
+b.cudnn.conv.fp32_precision = 'tf32'
+b.cuda.matmul.fp32_precision = 'none'
+b.mkldnn.conv.fp32_precision = 'bf16'
+b.mkldnn.rnn.fp32_precision = 'tf32'
+b.fp32_precision = 'none'
+b.cudnn.conv.fp32_precision = 'none'
+b.cuda.matmul.fp32_precision = 'bf16'
+b.cudnn.conv.fp32_precision = 'bf16'
+b.mkldnn.matmul.fp32_precision = 'half'
+b.fp32_precision = 'half'
+b.cuda.matmul.allow_tf32 = True
+b.cuda.matmul.allow_tf32 = False
+b.cudnn.allow_tf32 = True
+b.cudnn.allow_tf32 = False
+b.cudnn.depthwise_kernel = 'cudnn'
+b.cudnn.depthwise_kernel = 'quick'
+b.cudnn.conv.fp16_precision = 'tf32'
+""".strip().splitlines()
+PLACES = ("b", "b.cudnn", "b.cudnn.conv", "b.cuda.matmul", "b.mkldnn", "b.mkldnn.conv",
+          "b.mkldnn.matmul", "b.mkldnn.rnn")  # fmt: skip
+
+
+def test_precisions_are_pytorchs_one_after_another() -> None:
+    theirs = pytest.importorskip("torch")
+    seen = []
+    for lib in (torch, theirs):
+        seen.append([])
+        for line in WORDS:
+            error = None
+            try:
+                exec(line, {"b": lib.backends})
+            except (RuntimeError, AttributeError) as e:
+                error = type(e)
+            words = [eval(place, {"b": lib.backends}).fp32_precision for place in PLACES]
+            seen[-1].append((line, error, words))
+    assert seen[0] == seen[1]
+
+
+def test_precisions_have_an_effect() -> None:
+    b = torch.backends
+    b.fp32_precision = "tf32"
+    assert wanted.tf32 and wanted.cudnn.allow_tf32
+    assert torch.get_float32_matmul_precision() == "high"
+    b.fp32_precision = "ieee"
+    assert not wanted.tf32 and not wanted.cudnn.allow_tf32
+    b.cudnn.conv.fp32_precision = "tf32"
+    assert not wanted.tf32 and wanted.cudnn.allow_tf32
+    with b.flags(fp32_precision="none"), b.cudnn.flags(fp32_precision="tf32"):
+        assert b.fp32_precision == "none" and wanted.tf32
+    assert b.fp32_precision == "ieee" and not wanted.tf32
+    assert b.set_flags("none") == ("ieee",) and b.fp32_precision == "none"
 
 
 def test_flags_hold_for_a_block_also_when_it_fails() -> None:
@@ -268,7 +335,7 @@ def test_flags_are_set_together_and_within_a_block(name: str) -> None:
 
 
 def test_frozen_flags_are_set_by_blocks_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(switches._Chosen, "frozen", False)
+    monkeypatch.setattr(flags._Frozen, "is_so", False)
     torch.backends.disable_global_flags()
     assert torch.backends.flags_frozen()
     for holder, name in ((torch.backends.cudnn, "enabled"), (torch.backends.mkldnn, "enabled")):

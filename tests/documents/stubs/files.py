@@ -15,7 +15,9 @@ from typing import Any
 import cugrad
 import cugrad.backends.simulated  # which `dir` shows from then on
 from cugrad import autograd, backends, cuda, func, memory, nn, profiler, special, utils
-from cugrad.functions.switches import BackendFlag, Matmul, Switches
+from cugrad.functions.flags import BackendFlag, Switches
+from cugrad.functions.precisions import Precision
+from cugrad.functions.switches import Matmul
 from cugrad.runtime.absent import Absent
 from tests.documents.stubs.names import home_of, is_public_module, public
 from tests.documents.stubs.overloads import overloads, recorded
@@ -310,12 +312,20 @@ def switches_file(module: ModuleType) -> str:
             lines.append(f"class _{name}:\n")
             lines += [f"    {each}: {typed(flag.kind)}\n" for each, flag in flags.items()]
             lines.append(f"\n{name}: _{name}\n")
+        elif isinstance(value, Precision):
+            lines.append(f"class _{name}:\n    fp32_precision: str\n\n{name}: _{name}\n")
         else:
             function = getattr(value, "__func__", value)
             is_method = not isinstance(value, staticmethod)
             text = of_source(function, is_method).replace("self, ", "").replace("self", "")
             lines.append(declaration(name, [text]))
     return "".join(lines)
+
+
+FOR_ALL_BACKENDS = """fp32_precision: str
+def flags(fp32_precision: str = 'none') -> Any: ...
+def set_flags(_fp32_precision: str | None = 'none') -> tuple[str, ...]: ...
+"""
 
 
 def reexporting(module: ModuleType, *more: str) -> str:
@@ -341,6 +351,7 @@ def files() -> dict[str, str]:
     }
     for module in lazy:
         files[f"{path_of(module)}/__init__.pyi"] = reexporting(module)
+    files["backends/__init__.pyi"] += FOR_ALL_BACKENDS
     for module in switches:
         files[f"{path_of(module)}.pyi"] = switches_file(module)
     return files
