@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..functions import accepting
+from ..functions import FUNCTIONS, accepting
 from ..functions.creation.random import Generator
 from ..functions.methods import METHODS
 from ..tensor import Tensor
@@ -40,6 +40,7 @@ from .functional import (
     threshold_,
 )
 from .functional.activation import randomly_leaky
+from .functional.embedding import bags_of, first_of_most
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_max_pool1d", "addmv_", "alpha_dropout", "alpha_dropout_",
@@ -78,11 +79,10 @@ def rrelu(
 
 
 def _reduction(number: int) -> str:
-    """The word for PyTorch's number of a reduction."""
-    words = ("none", "mean", "sum")
-    if number not in (0, 1, 2):
-        raise ValueError(f"{number} is not a valid value for reduction; want 0, 1 or 2: {words}")
-    return words[number]
+    """The word for PyTorch's number of a reduction; of one that it does not know, "none"."""
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise TypeError(f"argument 'reduction' must be int, not {type(number).__name__}")
+    return {1: "mean", 2: "sum"}.get(number, "none")
 
 
 # Pooling, normalisation, embedding ----------------------------------------------------------------
@@ -157,16 +157,43 @@ def embedding_bag(
     weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool = False,
     mode: int = 0, sparse: bool = False, per_sample_weights: Tensor | None = None,
     include_last_offset: bool = False, padding_idx: int | None = None,
-) -> Tensor:  # fmt: skip
-    """`nn.functional.embedding_bag`, of which mode 0 is "sum", 1 "mean" and 2 "max".
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """`nn.functional.embedding_bag`, of which mode 0 is "sum", 1 "mean" and 2 "max"; and of what.
 
-    PyTorch's returns three more tensors, for its own backward; this one returns the result alone.
+    Behind the result are the bag of each index, how many count in each bag (0 for "sum"), and for
+    "max" the row that each number is from, else the third again. RuntimeError for another mode.
+
+    >>> import cugrad as torch
+    >>> rows, at = torch.eye(3), torch.tensor([2, 0, 1])
+    >>> torch.embedding_bag(rows, at, torch.tensor([0, 2]), mode=1)[1:3]
+    (tensor([0, 0, 1]), tensor([2, 1]))
     """
-    return functional.embedding_bag(
+    if mode not in (0, 1, 2):
+        raise RuntimeError("`mode` must be sum, mean, or max.")
+    result = functional.embedding_bag(
         indices, weight, offsets, scale_grad_by_freq=scale_grad_by_freq,
         mode=("sum", "mean", "max")[mode], sparse=sparse, per_sample_weights=per_sample_weights,
         include_last_offset=include_last_offset, padding_idx=padding_idx,
     )  # fmt: skip
+    bag, bags = bags_of(indices, offsets, include_last_offset)
+    counted = indices == indices
+    if padding_idx is not None:
+        counted = indices != padding_idx % weight.shape[0]
+    sizes = indices.new_zeros(bags)
+    if mode:
+        sizes = sizes.index_add(0, bag, counted.to(indices.dtype))
+    largest = sizes.clone()
+    if mode == 2:
+        largest = _rows_of_maxima(weight, indices, bag, counted, result.shape)
+    return result, bag.to(indices.dtype), sizes, largest
+
+
+def _rows_of_maxima(
+    weight: Tensor, indices: Tensor, bag: Tensor, counted: Tensor, shape: Any
+) -> Tensor:
+    """Which row each maximum of a bag is from: the first that has it; 0 for nothing."""
+    first = first_of_most(weight.detach()[indices], bag, shape, counted)
+    return FUNCTIONS["cat"]([indices, indices.new_zeros(1)])[first]
 
 
 # Dropout ------------------------------------------------------------------------------------------
@@ -212,11 +239,11 @@ def feature_dropout_(input: Tensor, p: float, train: bool) -> Tensor:
 
 def binary_cross_entropy_with_logits(
     input: Tensor, target: Tensor, weight: Tensor | None = None,
-    pos_weight: Tensor | None = None, reduction: int = 1,
+    pos_weight: Tensor | None = None, reduction: int = 0,
 ) -> Tensor:  # fmt: skip
     """`nn.functional.binary_cross_entropy_with_logits`; reduction 0 "none", 1 "mean", 2 "sum".
 
-    So it is with all losses of this form.
+    So it is with all losses of this form: where nothing is said there is no reduction.
     """
     return functional.binary_cross_entropy_with_logits(
         input, target, weight, pos_weight=pos_weight, reduction=_reduction(reduction)
@@ -224,7 +251,7 @@ def binary_cross_entropy_with_logits(
 
 
 def cosine_embedding_loss(
-    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 1
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 0
 ) -> Tensor:
     """`nn.functional.cosine_embedding_loss`."""
     return functional.cosine_embedding_loss(
@@ -234,7 +261,7 @@ def cosine_embedding_loss(
 
 def ctc_loss(
     log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0,
-    reduction: int = 1, zero_infinity: bool = False,
+    reduction: int = 0, zero_infinity: bool = False,
 ) -> Tensor:  # fmt: skip
     """`nn.functional.ctc_loss`."""
     return functional.ctc_loss(
@@ -244,14 +271,14 @@ def ctc_loss(
 
 
 def hinge_embedding_loss(
-    input: Tensor, target: Tensor, margin: float = 1.0, reduction: int = 1
+    input: Tensor, target: Tensor, margin: float = 1.0, reduction: int = 0
 ) -> Tensor:
     """`nn.functional.hinge_embedding_loss`."""
     return functional.hinge_embedding_loss(input, target, margin, reduction=_reduction(reduction))
 
 
 def kl_div(
-    input: Tensor, target: Tensor, reduction: int = 1, *, log_target: bool = False
+    input: Tensor, target: Tensor, reduction: int = 0, *, log_target: bool = False
 ) -> Tensor:
     """`nn.functional.kl_div`; reduction 1, "mean", is over elements."""
     losses = functional.kl_div(input, target, reduction="none", log_target=log_target)
@@ -260,7 +287,7 @@ def kl_div(
 
 
 def margin_ranking_loss(
-    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 1
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 0
 ) -> Tensor:
     """`nn.functional.margin_ranking_loss`."""
     return functional.margin_ranking_loss(
@@ -279,7 +306,7 @@ def poisson_nll_loss(
 
 def triplet_margin_loss(
     anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2.0,
-    eps: float = 1e-6, swap: bool = False, reduction: int = 1,
+    eps: float = 1e-6, swap: bool = False, reduction: int = 0,
 ) -> Tensor:  # fmt: skip
     """`nn.functional.triplet_margin_loss`."""
     return functional.triplet_margin_loss(

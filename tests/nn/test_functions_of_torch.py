@@ -82,9 +82,48 @@ def test_losses_take_the_number_of_a_reduction(name: str, reduction: int) -> Non
     np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-9, atol=1e-12)
 
 
-def test_another_number_is_an_error() -> None:
-    with pytest.raises(ValueError, match="want 0, 1 or 2"):
-        cugrad.kl_div(cugrad.ones(2), cugrad.ones(2), 3)
+def test_another_number_is_no_reduction() -> None:
+    for lib in (cugrad, torch):
+        for number in (3, -1):
+            assert lib.kl_div(lib.ones(2), lib.ones(2), number).tolist() == [-1, -1]
+        with pytest.raises(TypeError, match="'reduction' must be int, not str"):
+            lib.kl_div(lib.ones(2), lib.ones(2), reduction="mean")
+
+
+UNSAID = {
+    "binary_cross_entropy_with_logits": (X, Y),
+    "cosine_embedding_loss": (X[:, 0], Y[:, 0], SIGNS),
+    "hinge_embedding_loss": (X[:, 0, 0], SIGNS),
+    "kl_div": (X, abs(Y)),
+    "margin_ranking_loss": (X[:, 0, 0], Y[:, 0, 0], SIGNS),
+    "triplet_margin_loss": (X[:, 0], Y[:, 0], X[:, 1]),
+}
+
+
+@pytest.mark.parametrize("name", UNSAID)
+def test_where_nothing_is_said_there_is_no_reduction(name: str) -> None:
+    got, want = (getattr(m, name)(*[t(m, x) for x in UNSAID[name]]) for m in (cugrad, torch))
+    assert tuple(got.shape) == tuple(want.shape) != ()
+    np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("padding", [None, 2, -1])
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("mode", [0, 1, 2])
+def test_bags_and_what_they_are_of(mode: int, last: bool, padding: int | None) -> None:
+    rows = np.concatenate([ROWS[:3], ROWS[2:4]])  # two are equal: the first counts
+    results = []
+    for m in (cugrad, torch):
+        weight = t(m, rows).requires_grad_()
+        own = m.embedding_bag(weight, t(m, WHOLE), t(m, np.array([0, 2, 2, 5])), False, mode,
+                              False, None, last, padding)  # fmt: skip
+        assert own[0].requires_grad and not any(x.requires_grad for x in own[1:])
+        results.append([x.detach().numpy() for x in own])
+    for got, want in zip(*results, strict=True):
+        assert got.dtype == want.dtype
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+    with pytest.raises(RuntimeError, match="`mode` must be sum, mean, or max"):
+        cugrad.embedding_bag(t(cugrad, ROWS), t(cugrad, WHOLE), t(cugrad, np.array([0])), mode=3)
 
 
 @pytest.mark.parametrize("mode", [0, 1, 2])
@@ -93,4 +132,4 @@ def test_bags(mode: int) -> None:
         m.embedding_bag(t(m, ROWS), t(m, WHOLE), t(m, np.array([0, 2])), False, mode)
         for m in (cugrad, torch)
     )
-    np.testing.assert_allclose(got.numpy(), want[0].numpy(), rtol=1e-12)
+    np.testing.assert_allclose(got[0].numpy(), want[0].numpy(), rtol=1e-12)

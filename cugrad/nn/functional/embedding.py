@@ -191,7 +191,7 @@ def embedding_bag(
     of_one_dtype("embedding_bag", weight, per_sample_weights=per_sample_weights)
     if mode == "max" and scale_grad_by_freq:
         raise ValueError("max mode does not support scaling the gradient by the frequency")
-    bag, bags = _bags(input, offsets, include_last_offset)
+    bag, bags = bags_of(input, offsets, include_last_offset)
     flat = input.reshape(-1)
     _check_numbers("embedding_bag", flat, weight)
     refuse_whole("embedding_bag", weight)
@@ -218,7 +218,7 @@ def embedding_bag(
     return _pooled(vectors, bag, bags, counted, mode).to(kind)
 
 
-def _bags(input: Tensor, offsets: Tensor | None, include_last: bool) -> tuple[Tensor, int]:
+def bags_of(input: Tensor, offsets: Tensor | None, include_last: bool) -> tuple[Tensor, int]:
     """The number of each element's bag, and how many bags there are."""
     if input.dim() == 2:
         if offsets is not None:
@@ -273,8 +273,8 @@ def _pooled(vectors: Tensor, bag: Tensor, bags: int, counted: Tensor | None, mod
     return total / count.clamp(min=1).unsqueeze(1)
 
 
-def _most(vectors: Tensor, bag: Tensor, shape: tuple[int, int], counted: Tensor | None) -> Tensor:
-    """The maximum in each bag, of equal ones the first, which alone gets the gradient."""
+def first_of_most(vectors: Tensor, bag: Tensor, shape: Any, counted: Tensor | None) -> Tensor:
+    """The number of the first vector with the maximum of its bag, one beyond the last for none."""
     values, count = vectors.detach(), vectors.shape[0]
     if counted is not None:
         values = recorded.masked_fill(values, ~counted.unsqueeze(1), float("-inf"))
@@ -286,7 +286,12 @@ def _most(vectors: Tensor, bag: Tensor, shape: tuple[int, int], counted: Tensor 
         is_most = is_most & counted.unsqueeze(1)
     place = arange(count, device=values.device).unsqueeze(1)
     none = full(shape, count, dtype=dtypes.int64, device=values.device)
-    first = none.scatter_reduce(0, index, recorded.where(is_most, place, count), "amin")
+    return none.scatter_reduce(0, index, recorded.where(is_most, place, count), "amin")
+
+
+def _most(vectors: Tensor, bag: Tensor, shape: tuple[int, int], counted: Tensor | None) -> Tensor:
+    """The maximum in each bag, of equal ones the first, which alone gets the gradient."""
+    first = first_of_most(vectors, bag, shape, counted)
     nothing = zeros((1, shape[1]), dtype=vectors.dtype, device=vectors.device)
     return recorded.cat([vectors, nothing]).gather(0, first)
 
