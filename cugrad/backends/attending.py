@@ -15,18 +15,21 @@ Sizes = tuple[int, ...]
 
 KERNELS = ("flash", "mem_efficient")  # the ways that are tried unless a user chooses
 FLOATS = ("float32", "float16", "bfloat16", "float64")
-ON_CORES, ELSEWHERE = range(16, 129, 16), (32, 64, 128)  # widths of heads that kernels are made for
+# widths of heads that kernels are made for
+ON_CORES, ELSEWHERE = range(16, 129, 16), (32, 64, 128, 192, 256)
 LIMIT = 2**31 - 2**20  # queries, and keys
 
 
 class Definition:
     """What the kernels compute, of arrays of the host: `forward(query, key, value, mask, bits,
     how)` is the attention, `backward(g, query, key, value, mask, bits, how)` the gradients of the
-    first three. Whoever has the functions enters them.
+    first three, and `of_mask`, of the same, that of the mask. Whoever has the functions enters
+    them.
     """
 
     forward: Callable[..., Array]
     backward: Callable[..., tuple[Array, Array, Array]]
+    of_mask: Callable[..., Array]
 
 
 defined = Definition()
@@ -58,14 +61,14 @@ def width_taken(
     if key.shape[:-2] != other or value.shape[:-2] != other or query.ndim < 2:
         return None
     widest = max(query.shape[-1], value.shape[-1])
-    has_cores = has_cores and query.dtype.itemsize == 2
+    has_cores = has_cores and query.dtype.itemsize == 2 and widest <= ON_CORES[-1]
     ways = [way for way in how.ways if way == "mem_efficient" or way == "flash" and has_cores]
     if not ways:
         return None
     on_cores = ways[0] == "flash"
     width = next((d for d in (ON_CORES if on_cores else ELSEWHERE) if d >= widest), 0)
     rows = query.shape[-2], key.shape[-2]
-    if not width or (name == "float64" and width > 64) or max(rows) >= LIMIT or how.start < 0:
+    if not width or max(rows) >= LIMIT or how.start < 0:
         return None
     whole = (*lead, *rows)
     if mask is not None and (query.ndim > 4 or not _broadcasts(mask.shape, whole)):

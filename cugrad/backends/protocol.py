@@ -126,6 +126,7 @@ class Backend(Protocol):
     # of `query, key, value, mask, bits, how`: the result and what backward needs, or None
     attention: Callable[..., tuple[Array, Array] | None] | None
     attention_backward: Callable[..., tuple[Array, Array, Array] | None]
+    attention_of_mask: Callable[..., Array | None]  # the gradient of a mask that was added
 
     def wrap(self, value: Any) -> Array: ...
     def asarray(self, value: Any, dtype: np.dtype[Any] | None = None) -> Array: ...

@@ -85,6 +85,18 @@ CASES = [
     Case((1, 2), 130, 129, 64, 64, "bfloat16", causal=True),
     Case((1, 1), 40, 70, 16, 16, "float16", scale=-0.7),  # the largest product is the least score
     Case((2, 2), 9, 70, 16, 16, "bfloat16", causal=True, start=61, scale=0.0, groups=2),
+    # the gradient of a mask that was broadcast in no dim, or in some
+    Case((2, 4), 18, 35, 8, 8, mask=("float", (2, 4, 18, 35))),
+    Case((2, 4), 18, 35, 8, 8, mask=("float", (1, 4, 18, 1)), groups=2, p=0.3),
+    Case((2, 2), 18, 35, 8, 8, "bfloat16", mask=("float", (2, 1, 1, 35))),
+    Case((2, 3), 5, 40, 20, 12, "float64", mask=("float", (1, 1))),
+    Case((3,), 33, 20, 8, 8, mask=("float", (3, 33, 20)), turned=True),
+    # heads of which a block has a piece at a time
+    Case((1, 2), 18, 35, 160, 130, mask=("float", (1, 1, 18, 35))),
+    Case((1, 2), 20, 33, 250, 256, causal=True, groups=2),
+    Case((2, 1), 17, 18, 200, 256, "bfloat16", mask=("bool", (17, 18)), p=0.2),
+    Case((1, 1), 34, 17, 100, 128, "float64", p=0.2),
+    Case((1, 1), 17, 34, 256, 200, "float64", mask=("float", (17, 34))),
     # without tensor cores
     Case((1, 2), 18, 35, 12, 12, "float16", causal=True, cores=False),
     Case((1, 2), 9, 33, 70, 70, "bfloat16", mask=("bool", (9, 33)), cores=False),
@@ -105,7 +117,7 @@ def operands(case: Case, seed: int = 0) -> list[Any]:
     if case.mask is not None:
         kind, shape = case.mask
         seen = rng.random(shape) < 0.7
-        seen[..., :1, :] &= len(shape) < 4  # the first query sees nothing
+        seen[..., :1, :] &= len(shape) < 4 or shape[-2] == 1  # the first query sees nothing
         mask = seen if kind == "bool" else np.where(seen, rng.random(shape), -np.inf).astype(n)
     whole = (*case.lead, case.queries, case.keys)
     bits = None if case.p == 0 else np.packbits(rng.random(whole) >= case.p)
@@ -117,16 +129,24 @@ def setting(case: Case) -> definition.AttentionSettings:
     return definition.AttentionSettings(case.p, case.causal, scale, case.groups, case.start)
 
 
+def has_slope(case: Case) -> bool:
+    """Whether the mask has a gradient."""
+    return case.mask is not None and case.mask[0] == "float"
+
+
 def by_definition(case: Case, args: list[Any]) -> tuple[Host, Host, list[Host]]:
-    """The result in float64, a gradient of it, and the gradients of query, key and value."""
+    """The result in float64, a gradient of it, and the gradients of query, key and value, and of a
+    mask that is added.
+    """
     wide = [None if x is None else cugrad.tensor(x.astype("f8") if x.dtype.kind in "fV" else x,
             device="cpu") for x in args]  # fmt: skip
-    for x in wide[:3]:
+    leaves = wide[: 3 + has_slope(case)]
+    for x in leaves:
         x.requires_grad_()
     result = definition._forward(*wide, setting(case))
     g = np.random.default_rng(1).standard_normal(result.shape).astype(args[0].dtype)
     slope = cugrad.tensor(g.astype("f8"), device="cpu")
-    grads = cugrad.autograd.grad(result, wide[:3], slope)
+    grads = cugrad.autograd.grad(result, leaves, slope)
     return result.detach().numpy(), g, [x.numpy() for x in grads]
 
 
@@ -188,6 +208,10 @@ else:
         g = np.zeros(results[0].shape, args[0].dtype) if g is None else g
         grads = written.attention_backward(on_device(g), *arrays, *results, how)
         assert grads is not None, f"{case}: declined"
+        if has_slope(case):
+            slope = written.attention_of_mask(on_device(g), *arrays, *results, how)
+            assert slope is not None and slope.dtype == args[3].dtype, f"{case}: declined"
+            grads = (*grads, slope)
         return results[0], grads
 
     @pytest.fixture(scope="module", autouse=True)
@@ -210,7 +234,8 @@ else:
         result, g, grads = by_definition(case, args)
         got, slopes = run(case, args, g)
         agree(got, result, case, "the result")
-        for name, x, y, operand in zip(("query", "key", "value"), slopes, grads, args):
+        names = ("query", "key", "value", "mask")[: len(grads)]
+        for name, x, y, operand in zip(names, slopes, grads, args, strict=False):
             agree(x, y, case, f"the gradient of {name}")
             assert x._host.ndim > 4 or x.strides == operand.strides  # these are dense
 
@@ -287,6 +312,34 @@ else:
             np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
         used = {key[0] for key in launch._kernels}
         assert {"attention", "attention_queries", "attention_keys"} <= used
+
+    @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+    @pytest.mark.parametrize("leaves", ["all", "mask"])
+    def test_a_mask_gets_its_gradient_without_the_scores(
+        dtype: str, leaves: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        x = np.random.default_rng(0).standard_normal((3, 2, 2, 5, 24))
+        bias = np.random.default_rng(1).standard_normal((2, 5, 5))
+        names, run, both = list[str](), attention.Setting.kernel, []
+        monkeypatch.setattr(
+            attention.Setting, "kernel",
+            lambda self, name, others: (names.append(name), run(self, name, others))[1],
+        )  # fmt: skip
+        for device in ("cuda", "cpu"):
+            q, k, v, mask = (
+                cugrad.tensor(a, device=device, dtype=getattr(cugrad, dtype)) for a in (*x, bias)
+            )
+            asked = [mask] if leaves == "mask" else [q, k, v, mask]
+            for leaf in asked:
+                leaf.requires_grad_()
+            y = cugrad.nn.functional.scaled_dot_product_attention(q, k, v, mask)
+            grads = cugrad.autograd.grad((y * y).sum(), asked)
+            both.append([z.detach().float().cpu().numpy() for z in (y, *grads)])
+        for ours, theirs in zip(*both, strict=True):
+            near = 1e-5 if dtype == "float32" else 3e-2
+            np.testing.assert_allclose(ours, theirs, rtol=near, atol=near)
+        assert names.count("attention_mask") == 1
+        assert leaves == "all" or "attention_queries" not in names
 
     @pytest.mark.parametrize("p", [0.0, 0.5])
     def test_without_gradients_a_kernel_takes_all_queries_at_once(

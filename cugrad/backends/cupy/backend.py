@@ -53,6 +53,7 @@ class CupyBackend:
     xp: Any = CupyNamespace()
     attention: Any = staticmethod(written.attention)
     attention_backward: Any = staticmethod(written.attention_backward)
+    attention_of_mask: Any = staticmethod(written.attention_of_mask)
     plus: Any = staticmethod(plus)
     add_to: Any = staticmethod(add_to)
     model: Any = None
@@ -76,6 +77,7 @@ class CupyBackend:
             self.xp = PlacedNamespace(CupyBackend.xp)
             self.attention = placed(written.attention.general)  # devices may have other kernels
             self.attention_backward = placed(written.attention_backward.general)
+            self.attention_of_mask = placed(written.attention_of_mask)
 
     # rows
 

@@ -9,7 +9,7 @@ import numpy as np
 from ..attending import defined, width_taken
 from .array import run
 
-__all__ = ["attention", "attention_backward"]
+__all__ = ["attention", "attention_backward", "attention_of_mask"]
 
 Array = Any  # of the device
 
@@ -75,3 +75,20 @@ def attention_backward(
     arguments = *operands, g, logs, deltas
     dk, dv = run(kind, name, lambda *_: (gradients[1], gradients[2]), arguments, {})
     return dq, dk, dv
+
+
+def attention_of_mask(
+    g: Array, query: Array, key: Array, value: Array, mask: Array, bits: Array | None,
+    result: Array, logs: Array, how: Any,
+) -> Array | None:  # fmt: skip
+    """The gradient of a mask that was added, in one kernel."""
+    if width_taken(query, key, value, mask, bits, how, True) is None or g.dtype != query.dtype:
+        return None
+
+    def function(*hosts: Any) -> Any:
+        *operands, slope, _, _ = hosts
+        return np.array(defined.of_mask(slope, *operands, how), hosts[3].dtype)
+
+    operands = query, key, value, mask, bits, g, result, logs
+    slope: Array = run(type(query), _name("attention_mask", how), function, operands, {})
+    return slope

@@ -15,7 +15,7 @@ from ..copies import check_copy
 from ..numpy.backend import HostRng
 from ..wanted import wanted
 from .array import SimulatedArray, run
-from .attention import attention, attention_backward
+from .attention import attention, attention_backward, attention_of_mask
 from .cost import Model
 from .graphs import SimulatedLists, SimulatedNumbers, graph_function
 from .machine import Machine, SimulatedEvent, SimulatedStream
@@ -103,6 +103,7 @@ class SimulatedBackend:
     least = 0
     attention: Any = staticmethod(attention)
     attention_backward: Any = staticmethod(attention_backward)
+    attention_of_mask: Any = staticmethod(attention_of_mask)
 
     def __init__(self, device_type: str = "simulated") -> None:
         self.name, self.device_type = "simulated", device_type

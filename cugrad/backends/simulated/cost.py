@@ -141,7 +141,8 @@ SCATTERS = frozenset(["index_add", "index_reduce", "put", "put_along_axis"])
 PRODUCTS = frozenset(["matmul", "dot", "__matmul__"])
 CONTRACTIONS = frozenset(["tensordot", "einsum", "inner"])
 # Products of queries and keys that a kernel of attention computes: along heads, and along values.
-ATTENTION = {"attention": (1, 1), "attention_queries": (2, 1), "attention_keys": (2, 2)}
+ATTENTION = {"attention": (1, 1), "attention_queries": (2, 1), "attention_keys": (2, 2),
+             "attention_mask": (1, 1)}  # fmt: skip
 
 
 def traffic_of(

@@ -173,18 +173,35 @@ class DotProductAttention(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """By tensor functions, so that it can be differentiated in turn, or by kernels."""
         how, needed = ctx.how, ctx.needs_input_grad
-        if ctx.by_kernel and not (state.grad_enabled or needed[3]):
+        if ctx.by_kernel and not state.grad_enabled:
             g, saved = grads[0]._array, arrays(ctx)
-            slopes = backend_of(g).attention_backward(g, *saved, how)
+            slopes = _by_kernels(g, saved, how, needed)
             if slopes is not None:
                 each = [make(x) if wants else None for x, wants in zip(slopes, needed)]
-                return (*each, None, None, None)
+                return (*each, None, None)
             tensors: Any = [None if x is None else make(x) for x in saved]
         else:
             tensors = ctx.saved_tensors
         query, key, value, mask, bits, _, _ = tensors
         gradients = _backward(grads[0], query, key, value, mask, bits, how, needed)
         return (*gradients, None, None)
+
+
+def _by_kernels(g: Any, saved: Any, how: AttentionSettings, needed: Any) -> list[Any] | None:
+    """The arrays of the gradients of query, key, value and mask, None for those that are not
+    needed; None where there are no kernels for them.
+    """
+    backend, of_mask = backend_of(g), None
+    slopes: Any = (None, None, None)
+    if needed[3]:
+        of_mask = backend.attention_of_mask(g, *saved, how)
+        if of_mask is None:
+            return None
+    if any(needed[:3]):
+        slopes = backend.attention_backward(g, *saved, how)
+        if slopes is None:
+            return None
+    return [*slopes, of_mask]
 
 
 def _backward(
@@ -230,7 +247,17 @@ def _of_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _of_mask(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, bits: Tensor | None,
+    how: AttentionSettings,
+) -> Tensor:  # fmt: skip
+    needed = (False, False, False, True)
+    slope: Tensor = _backward(grad, query, key, value, mask, bits, how, needed)[3]
+    return slope
+
+
 defined.forward, defined.backward = _of_arrays(_forward), _of_arrays(_backward)
+defined.of_mask = _of_arrays(_of_mask)
 
 
 def _like(grad: Tensor, operand: Tensor, groups: int = 1) -> Tensor:

@@ -3,8 +3,9 @@ al., 2022, https://arxiv.org/abs/2205.14135). Products are of float32 or float64
 precision are for tensor cores, see `tensor_cores.py`, where a device has them.
 
 A block of 16 x 16 threads has BQ queries, or BK keys, and walks over the others; D is the width of
-a head, rounded up. Threads read four numbers of shared memory at a time. Rows there have four to
-spare, so that eight threads that read of different rows do so in different banks.
+a head, rounded up, of which C numbers at a time are in shared memory. Threads read four of these at
+a time. Rows there have four to spare, so that eight threads that read of different rows do so in
+different banks.
 """
 
 from __future__ import annotations
@@ -47,17 +48,18 @@ __device__ __forceinline__ A kept_of(
 """
 
 _TILES = r"""
-constexpr int RQ = BQ / 16, RK = BK / 16, RD = D / 16, ROW = D + 4;
-constexpr int FOURS = RD < 4 ? RD : 4;  // neighbours of a row of D that a thread has
+constexpr int RQ = BQ / 16, RK = BK / 16, RD = D / 16, RC = C / 16, ROW = C + 4, PIECES = D / C;
+constexpr int FOURS = RC < 4 ? RC : 4;  // neighbours of a row of C that a thread has
 
+// Piece `part` of rows: C of their D numbers.
 template <int N> __device__ __forceinline__ void fetch(
-    A* to, const T* from, i64 step, int first, int count, int width)
+    A* to, const T* from, i64 step, int first, int count, int width, int part)
 {
 #pragma unroll
-    for (int k = 0; k < D * N / 256; ++k) {
-        const int r = (threadIdx.x + k * 256) / D, d = (threadIdx.x + k * 256) % D;
-        const bool is_there = first + r < count && d < width;
-        to[r * ROW + d] = is_there ? (A)from[(first + r) * step + d] : A(0);
+    for (int k = 0; k < C * N / 256; ++k) {
+        const int r = (threadIdx.x + k * 256) / C, d = (threadIdx.x + k * 256) % C;
+        const bool is_there = first + r < count && part * C + d < width;
+        to[r * ROW + d] = is_there ? (A)from[(first + r) * step + part * C + d] : A(0);
     }
 }
 
@@ -73,13 +75,13 @@ template <int N> __device__ __forceinline__ void read(A (&to)[N], const A* from)
     }
 }
 
-// A thread's products of rows of `a`, NA in all, and of `b`, NB in all: its own of `a` follow one
-// another, those of `b` are 16 apart.
-template <int NA, int NB> __device__ __forceinline__ void multiply(
+// Adds a thread's products of rows of `a`, NA in all, and of `b`, NB in all: its own of `a` follow
+// one another, those of `b` are 16 apart.
+template <int NA, int NB, int UNROLLED = 2> __device__ __forceinline__ void multiply(
     A (&out)[NA / 16][NB / 16], const A* a, const A* b, int ty, int tx)
 {
-#pragma unroll 2
-    for (int d = 0; d < D; d += 4) {
+#pragma unroll UNROLLED
+    for (int d = 0; d < C; d += 4) {
         A x[NA / 16][4], y[NB / 16][4];
 #pragma unroll
         for (int i = 0; i < NA / 16; ++i) read(x[i], a + (ty * (NA / 16) + i) * ROW + d);
@@ -94,28 +96,29 @@ template <int NA, int NB> __device__ __forceinline__ void multiply(
     }
 }
 
-// Of the numbers that a thread has of a row of D, the place of the j-th.
+// Of the numbers that a thread has of a row, the place of the j-th.
 __device__ __forceinline__ int column_of(int tx, int j)
 {
     return j / FOURS * 16 * FOURS + tx * FOURS + j % FOURS;
 }
 
-// out += weights @ rows: of NA rows the sum over NB others, whose weights are (NB, NA).
+// out += weights @ rows, of piece `part`: of NA rows the sum over NB others, whose weights are
+// (NB, NA).
 template <int NA, int NB> __device__ __forceinline__ void add_rows(
-    A (&out)[NA / 16][RD], const A* weights, const A* rows, int ty, int tx)
+    A (&out)[NA / 16][RD], int part, const A* weights, const A* rows, int ty, int tx)
 {
 #pragma unroll 4
     for (int c = 0; c < NB; ++c) {
         A x[NA / 16];
         read(x, weights + c * (NA + 4) + ty * (NA / 16));
 #pragma unroll
-        for (int j = 0; j < RD; j += FOURS) {
+        for (int j = 0; j < RC; j += FOURS) {
             A y[FOURS];
             read(y, rows + c * ROW + column_of(tx, j));
 #pragma unroll
             for (int i = 0; i < NA / 16; ++i)
 #pragma unroll
-                for (int k = 0; k < FOURS; ++k) out[i][j + k] += x[i] * y[k];
+                for (int k = 0; k < FOURS; ++k) out[i][part * RC + j + k] += x[i] * y[k];
         }
     }
 }
@@ -152,16 +155,21 @@ extern "C" __global__ void __launch_bounds__(256) attention(
     k += b * a.k[0] + h / a.groups * a.k[1];
     v += b * a.v[0] + h / a.groups * a.v[1];
     mask += b * a.mask[0] + h * a.mask[1];
-    fetch<BQ>(queries, q + b * a.q[0] + h * a.q[1], a.q[2], first, a.length, a.width);
+    q += b * a.q[0] + h * a.q[1];
+    if constexpr (PIECES == 1) fetch<BQ>(queries, q, a.q[2], first, a.length, a.width, 0);
     A out[RQ][RD] = {}, top[RQ], sum[RQ] = {};
     for (int i = 0; i < RQ; ++i) top[i] = -infinite();
     const int seen = a.causal ? first + BQ + a.start : a.keys;
     for (int start = 0; start < (seen < a.keys ? seen : a.keys); start += BK) {
-        __syncthreads();
-        fetch<BK>(tile, k, a.k[2], start, a.keys, a.width);
-        __syncthreads();
         A s[RQ][RK] = {}, w[RK][RQ];
-        multiply<BQ, BK>(s, queries, tile, ty, tx);
+        for (int part = 0; part < PIECES; ++part) {
+            __syncthreads();
+            if constexpr (PIECES > 1)
+                fetch<BQ>(queries, q, a.q[2], first, a.length, a.width, part);
+            fetch<BK>(tile, k, a.k[2], start, a.keys, a.width, part);
+            __syncthreads();
+            multiply<BQ, BK>(s, queries, tile, ty, tx);
+        }
 #pragma unroll
         for (int i = 0; i < RQ; ++i) {
             const int query = first + ty * RQ + i;
@@ -187,10 +195,13 @@ extern "C" __global__ void __launch_bounds__(256) attention(
         }
 #pragma unroll
         for (int j = 0; j < RK; ++j) put<BQ>(weights, w[j], tx + 16 * j, ty);
-        __syncthreads();
-        fetch<BK>(tile, v, a.v[2], start, a.keys, a.value_width);
-        __syncthreads();
-        add_rows<BQ, BK>(out, weights, tile, ty, tx);
+#pragma unroll
+        for (int part = 0; part < PIECES; ++part) {
+            __syncthreads();
+            fetch<BK>(tile, v, a.v[2], start, a.keys, a.value_width, part);
+            __syncthreads();
+            add_rows<BQ, BK>(out, part, weights, tile, ty, tx);
+        }
     }
 #pragma unroll
     for (int i = 0; i < RQ; ++i) {
@@ -222,8 +233,11 @@ extern "C" __global__ void __launch_bounds__(256) attention_queries(
     g += b * a.g[0] + h * a.g[1];
     o += b * a.o[0] + h * a.o[1];
     mask += b * a.mask[0] + h * a.mask[1];
-    fetch<BQ>(queries, q + b * a.q[0] + h * a.q[1], a.q[2], first, a.length, a.width);
-    fetch<BQ>(slopes, g, a.g[2], first, a.length, a.value_width);
+    q += b * a.q[0] + h * a.q[1];
+    if constexpr (PIECES == 1) {
+        fetch<BQ>(queries, q, a.q[2], first, a.length, a.width, 0);
+        fetch<BQ>(slopes, g, a.g[2], first, a.length, a.value_width, 0);
+    }
     A out[RQ][RD] = {}, shift[RQ], delta[RQ] = {};
     for (int i = 0; i < RQ; ++i) {
         const int query = first + ty * RQ + i;
@@ -236,15 +250,21 @@ extern "C" __global__ void __launch_bounds__(256) attention_queries(
     }
     const int seen = a.causal ? first + BQ + a.start : a.keys;
     for (int start = 0; start < (seen < a.keys ? seen : a.keys); start += BK) {
-        __syncthreads();
-        fetch<BK>(tile, v, a.v[2], start, a.keys, a.value_width);
-        __syncthreads();
         A s[RQ][RK] = {}, slope[RQ][RK] = {};
-        multiply<BQ, BK>(slope, slopes, tile, ty, tx);
-        __syncthreads();
-        fetch<BK>(tile, k, a.k[2], start, a.keys, a.width);
-        __syncthreads();
-        multiply<BQ, BK>(s, queries, tile, ty, tx);
+        for (int part = 0; part < PIECES; ++part) {
+            __syncthreads();
+            if constexpr (PIECES > 1) {
+                fetch<BQ>(queries, q, a.q[2], first, a.length, a.width, part);
+                fetch<BQ>(slopes, g, a.g[2], first, a.length, a.value_width, part);
+            }
+            fetch<BK>(tile, v, a.v[2], start, a.keys, a.value_width, part);
+            __syncthreads();
+            multiply<BQ, BK>(slope, slopes, tile, ty, tx);
+            __syncthreads();
+            fetch<BK>(tile, k, a.k[2], start, a.keys, a.width, part);
+            __syncthreads();
+            multiply<BQ, BK>(s, queries, tile, ty, tx);
+        }
 #pragma unroll
         for (int j = 0; j < RK; ++j) {
             A w[RQ];
@@ -258,8 +278,18 @@ extern "C" __global__ void __launch_bounds__(256) attention_queries(
             }
             put<BQ>(weights, w, tx + 16 * j, ty);
         }
-        __syncthreads();
-        add_rows<BQ, BK>(out, weights, tile, ty, tx);
+        if constexpr (PIECES == 1) {
+            __syncthreads();
+            add_rows<BQ, BK>(out, 0, weights, tile, ty, tx);
+        } else {
+#pragma unroll
+            for (int part = 0; part < PIECES; ++part) {
+                __syncthreads();
+                fetch<BK>(tile, k, a.k[2], start, a.keys, a.width, part);
+                __syncthreads();
+                add_rows<BQ, BK>(out, part, weights, tile, ty, tx);
+            }
+        }
     }
     dq += b * a.dq[0] + h * a.dq[1];
 #pragma unroll
@@ -283,8 +313,12 @@ extern "C" __global__ void __launch_bounds__(256) attention_keys(
     const int tx = threadIdx.x % 16, ty = threadIdx.x / 16, count = a.heads / a.groups;
     const int tiles = (a.keys + BK - 1) / BK, first = (int)(blockIdx.x % tiles) * BK;
     const i64 own = blockIdx.x / tiles, b = own / count, shared = own % count;
-    fetch<BK>(keys, k + b * a.k[0] + shared * a.k[1], a.k[2], first, a.keys, a.width);
-    fetch<BK>(values, v + b * a.v[0] + shared * a.v[1], a.v[2], first, a.keys, a.value_width);
+    k += b * a.k[0] + shared * a.k[1];
+    v += b * a.v[0] + shared * a.v[1];
+    if constexpr (PIECES == 1) {
+        fetch<BK>(keys, k, a.k[2], first, a.keys, a.width, 0);
+        fetch<BK>(values, v, a.v[2], first, a.keys, a.value_width, 0);
+    }
     A out[RK][RD] = {}, turned[RK][RD] = {};
     const int least = a.causal && first > a.start ? (first - a.start) / BQ * BQ : 0;
     for (int head = 0; head < a.groups; ++head) {
@@ -293,13 +327,19 @@ extern "C" __global__ void __launch_bounds__(256) attention_keys(
         const T* const slope = g + b * a.g[0] + h * a.g[1];
         const W* const seen = mask + b * a.mask[0] + h * a.mask[1];
         for (int start = least; start < a.length; start += BQ) {
-            __syncthreads();
-            fetch<BQ>(queries, from, a.q[2], start, a.length, a.width);
-            fetch<BQ>(slopes, slope, a.g[2], start, a.length, a.value_width);
-            __syncthreads();
             A s[RK][RQ] = {}, u[RK][RQ] = {};
-            multiply<BK, BQ>(s, keys, queries, ty, tx);
-            multiply<BK, BQ>(u, values, slopes, ty, tx);
+            for (int part = 0; part < PIECES; ++part) {
+                __syncthreads();
+                if constexpr (PIECES > 1) {
+                    fetch<BK>(keys, k, a.k[2], first, a.keys, a.width, part);
+                    fetch<BK>(values, v, a.v[2], first, a.keys, a.value_width, part);
+                }
+                fetch<BQ>(queries, from, a.q[2], start, a.length, a.width, part);
+                fetch<BQ>(slopes, slope, a.g[2], start, a.length, a.value_width, part);
+                __syncthreads();
+                multiply<BK, BQ, 1>(s, keys, queries, ty, tx);  // registers are few
+                multiply<BK, BQ, 1>(u, values, slopes, ty, tx);
+            }
 #pragma unroll
             for (int j = 0; j < RQ; ++j) {
                 A w[RK], bend[RK];
@@ -317,9 +357,17 @@ extern "C" __global__ void __launch_bounds__(256) attention_keys(
                 put<BK>(weights, w, tx + 16 * j, ty);
                 put<BK>(bends, bend, tx + 16 * j, ty);
             }
-            __syncthreads();
-            add_rows<BK, BQ>(turned, weights, slopes, ty, tx);
-            add_rows<BK, BQ>(out, bends, queries, ty, tx);
+#pragma unroll
+            for (int part = 0; part < PIECES; ++part) {
+                __syncthreads();
+                if constexpr (PIECES > 1) {
+                    fetch<BQ>(queries, from, a.q[2], start, a.length, a.width, part);
+                    fetch<BQ>(slopes, slope, a.g[2], start, a.length, a.value_width, part);
+                    __syncthreads();
+                }
+                add_rows<BK, BQ>(turned, part, weights, slopes, ty, tx);
+                add_rows<BK, BQ>(out, part, bends, queries, ty, tx);
+            }
         }
     }
     dk += b * a.dk[0] + shared * a.dk[1];
@@ -337,6 +385,102 @@ extern "C" __global__ void __launch_bounds__(256) attention_keys(
     }
 }
 """,
+    # The gradient of a mask that is added to scores. Steps of it are those of `dq`, and from key to
+    # key the first of `dk`: along a dim with step 0 it is summed. There are `tiles` batches.
+    "attention_mask": ATTENTION + PART + _TILES + PART + r"""
+extern "C" __global__ void __launch_bounds__(256, 2) attention_mask(
+    const T* g, const T* q, const T* k, const T* v, const W* mask, const unsigned char* bits,
+    const T* o, const A* logs, W* slope, const Attention a)
+{
+    alignas(16) __shared__ A queries[BQ * ROW], slopes[BQ * ROW], keys[BK * ROW], values[BK * ROW];
+    const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+    const bool each_row = a.dq[2] != 0, each_key = a.dk[0] != 0;
+    const int rows = each_row ? (a.length + BQ - 1) / BQ : 1;
+    const int columns = each_key ? (a.keys + BK - 1) / BK : 1;
+    const int heads = a.dq[1] != 0 ? a.heads : 1;
+    const i64 own = blockIdx.x / columns / rows;
+    const int column = (int)(blockIdx.x % columns), row = (int)(blockIdx.x / columns % rows);
+    const i64 own_batch = own / heads, own_head = own % heads;
+    A sum[RQ][RK] = {};
+    for (i64 b = own_batch; b < (a.dq[0] != 0 ? own_batch + 1 : a.tiles); ++b)
+        for (i64 h = own_head; h < (a.dq[1] != 0 ? own_head + 1 : a.heads); ++h) {
+            const i64 plane = b * a.heads + h, shared = h / a.groups;
+            const T* const from = q + b * a.q[0] + h * a.q[1];
+            const T* const above = g + b * a.g[0] + h * a.g[1];
+            const T* const result = o + b * a.o[0] + h * a.o[1];
+            const T* const others = k + b * a.k[0] + shared * a.k[1];
+            const T* const read = v + b * a.v[0] + shared * a.v[1];
+            const W* const seen = mask + b * a.mask[0] + h * a.mask[1];
+            for (int first = row * BQ; first < (each_row ? row * BQ + 1 : a.length); first += BQ) {
+                A shift[RQ], delta[RQ] = {};
+                for (int i = 0; i < RQ; ++i) {
+                    const int query = first + ty * RQ + i;
+                    const bool is_there = query < a.length;
+                    const T *const x = above + query * a.g[2], *const y = result + query * a.o[2];
+                    for (int d = tx; d < a.value_width; d += 16)
+                        if (is_there) delta[i] += (A)x[d] * (A)y[d];
+                    delta[i] = of_sixteen(delta[i], Sum());
+                    shift[i] = is_there ? logs[plane * a.length + query] : A(0);
+                }
+                const int end = each_key ? column * BK + 1 : a.keys;
+                for (int start = column * BK; start < end; start += BK) {
+                    A s[RQ][RK] = {}, u[RQ][RK] = {};
+                    for (int part = 0; part < PIECES; ++part) {
+                        __syncthreads();
+                        fetch<BQ>(queries, from, a.q[2], first, a.length, a.width, part);
+                        fetch<BQ>(slopes, above, a.g[2], first, a.length, a.value_width, part);
+                        fetch<BK>(keys, others, a.k[2], start, a.keys, a.width, part);
+                        fetch<BK>(values, read, a.v[2], start, a.keys, a.value_width, part);
+                        __syncthreads();
+                        multiply<BQ, BK>(s, queries, keys, ty, tx);
+                        multiply<BQ, BK>(u, slopes, values, ty, tx);
+                    }
+#pragma unroll
+                    for (int i = 0; i < RQ; ++i)
+#pragma unroll
+                        for (int j = 0; j < RK; ++j) {
+                            const int query = first + ty * RQ + i, key = start + tx + 16 * j;
+                            const A score = score_of(a, seen, s[i][j], query, key);
+                            const A p = score == -infinite() ? A(0) : exp(score - shift[i]);
+                            const A kept = kept_of(a, bits, plane, query, key);
+                            sum[i][j] += p * (u[i][j] * kept - delta[i]);
+                        }
+                }
+            }
+        }
+    if (!each_key)
+#pragma unroll
+        for (int i = 0; i < RQ; ++i) {
+#pragma unroll
+            for (int j = 1; j < RK; ++j) sum[i][0] += sum[i][j];
+            sum[i][0] = of_sixteen(sum[i][0], Sum());
+        }
+    if (!each_row) {
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < RK; ++j) {
+#pragma unroll
+            for (int i = 1; i < RQ; ++i) sum[0][j] += sum[i][j];
+            queries[ty * BK + tx + 16 * j] = sum[0][j];
+        }
+        __syncthreads();
+        if (ty != 0) return;
+#pragma unroll
+        for (int j = 0; j < RK; ++j)
+            for (int t = 1; t < 16; ++t) sum[0][j] += queries[t * BK + tx + 16 * j];
+    }
+    slope += own_batch * a.dq[0] + own_head * a.dq[1];
+#pragma unroll
+    for (int i = 0; i < RQ; ++i)
+#pragma unroll
+        for (int j = 0; j < RK; ++j) {
+            const int query = row * BQ + ty * RQ + i, key = column * BK + tx + 16 * j;
+            if (each_row ? query >= a.length : i > 0) continue;
+            if (each_key ? key >= a.keys : j > 0 || tx > 0) continue;
+            slope[query * a.dq[2] + key * a.dk[0]] = (W)sum[i][j];
+        }
+}
+""",
 }  # fmt: skip
 NAMES = tuple(KERNELS)
-SOURCE = whole(KERNELS, D=64, BQ=32, BK=32, MASK=0)
+SOURCE = whole(KERNELS, D=128, C=64, BQ=16, BK=16, MASK=0)

@@ -20,12 +20,13 @@ from . import (
     scores,
     totals,
 )
-from .attention import attention, attention_backward
+from .attention import attention, attention_backward, attention_of_mask
 from .registry import backward_of, forward_of
 
 __all__ = [
     "attention",
     "attention_backward",
+    "attention_of_mask",
     "backward_of",
     "cells",
     "convolution",

@@ -1,5 +1,6 @@
-"""Attention without its scores: a kernel forward, two backward, on tensor cores where operands are
-in half precision; see `kernels/tensor_cores.py` and `kernels/attention.py`.
+"""Attention without its scores: a kernel forward, two backward, and one more for the gradient of a
+mask; on tensor cores where operands are in half precision: see `kernels/tensor_cores.py` and
+`kernels/attention.py`.
 
 It has no row: `nn/functional/dot_product_attention.py` asks the backend for it, and says what is
 computed.
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 
 import cupy
 
-from ...attending import width_taken
+from ...attending import ELSEWHERE, width_taken
 from ...wanted import wanted
 from ..kernels import attention as plain
 from ..kernels import tensor_cores, tensor_gradients
@@ -23,7 +24,7 @@ from .launch import BLOCK, accumulator, blocks, dense, kernel, name_of
 from .placed.neighbours import gradients_for
 from .plans import kept
 
-__all__ = ["attention", "attention_backward"]
+__all__ = ["attention", "attention_backward", "attention_of_mask"]
 
 Array = Any  # cupy.ndarray
 Steps = tuple[int, ...]
@@ -99,11 +100,18 @@ class Setting(NamedTuple):
         """How a kernel for tensor cores is cut."""
         return CUTS[name][self.width > 64]
 
+    def piece(self, name: str) -> int:
+        """How much of the width of a head a plain kernel has in shared memory at a time."""
+        is_double = name_of(self.q.array.dtype) == "float64"
+        few = is_double or self.width % 128 or name == "attention_mask"
+        return min(self.width, 64 if few else 128)
+
     def tiles(self, name: str) -> tuple[int, int]:
         """How many queries, and keys, a tile of a plain kernel has, so that all fit in 48 KB."""
         wide = name_of(self.q.array.dtype) == "float64" or self.width > 64
         if name == "attention":
             return (32, 32) if wide else (64, 32)
+        wide = wide or name == "attention_mask"
         return (16, 16) if wide else (32, 32)
 
     def mask_steps(self) -> Steps:
@@ -112,7 +120,7 @@ class Setting(NamedTuple):
         lying = cupy.broadcast_to(self.mask, (*self.q.shape[:3], self.k.shape[2]))
         return tuple([s // self.mask.itemsize for s in lying.strides])
 
-    def packed(self, name: str, others: Sequence[Heads]) -> bytes:
+    def packed(self, name: str, others: Sequence[Heads], tiles: int = 0) -> bytes:
         """The struct that kernels get; `others` are the result and, backward, four gradients."""
         how = self.how
         steps = [[s for x in some for s in x.steps[:3]]
@@ -120,7 +128,7 @@ class Setting(NamedTuple):
         numbers = [
             self.q.shape[1], how.groups, self.q.shape[2], self.k.shape[2], self.q.shape[3],
             self.v.shape[3], int(how.causal), how.start, int(self.bits is not None),
-            blocks(self.q.shape[2], self.owned(name)),
+            tiles or blocks(self.q.shape[2], self.owned(name)),
         ]  # fmt: skip
         kept = 1 / (1 - how.p) if how.p < 1 else 0.0
         letter = "d" if name_of(self.q.array.dtype) == "float64" else "f"
@@ -142,8 +150,9 @@ class Setting(NamedTuple):
         mask = None if self.mask is None else name_of(self.mask.dtype)
         if not self.on_cores:
             queries, keys = self.tiles(name)
-            return kernel(plain.KERNELS[name], name, dtype, mask, 1, D=self.width, BQ=queries,
-                          BK=keys, MASK=self.mask_kind)  # fmt: skip
+            piece = self.piece(name)
+            return kernel(plain.KERNELS[name], name, dtype, mask, 1, D=self.width, C=piece,
+                          BQ=queries, BK=keys, MASK=self.mask_kind)  # fmt: skip
         (tile, warps, bands), both = self.cut(name), int(name != "attention")
         name = f"tensor_{name}"
         return kernel(
@@ -253,6 +262,36 @@ def _attention_backward(
         [slopes.array, q, k, v, masks, packed_bits, logs, deltas, dk, dv], others,
     )  # fmt: skip
     return dq, dk, dv
+
+
+def attention_of_mask(
+    g: Array, query: Array, key: Array, value: Array, mask: Array, bits: Array | None,
+    result: Array, logs: Array, how: Any,
+) -> Array | None:  # fmt: skip
+    """The gradient of a mask that was added to scores, in one kernel, which computes these again.
+
+    A block has a tile of it, and sums along dims in which the mask was broadcast.
+    """
+    setting = _setting(query, key, value, mask, bits, how)
+    if setting is None or g.dtype != query.dtype or type(g) is not ndarray:
+        return None
+    width = next(d for d in ELSEWHERE if d >= setting.width)
+    setting = setting._replace(on_cores=False, width=width)
+    slope = ndarray(mask.shape, mask.dtype)
+    shape = (*(1,) * (4 - mask.ndim), *mask.shape)
+    steps = [0 if n == 1 else prod(shape[k + 1 :]) for k, n in enumerate(shape)]
+    (batch, heads, length, _), keys = setting.q.shape, setting.k.shape[2]
+    tiles = setting.tiles("attention_mask")
+    parts = (batch, heads, blocks(length, tiles[0]), blocks(keys, tiles[1]))
+    o, slopes, lead = heads_of(result), heads_of(g), setting.q.shape
+    ways = (Heads(slope, lead, (steps[0], steps[1], steps[2], 1)),
+            Heads(slope, lead, (steps[3], 0, 0, 0)))  # fmt: skip
+    told = setting.packed("attention_mask", [o, slopes, *ways, ways[1]], batch)
+    q, k, v, masks, packed_bits = setting.operands()
+    arrays = slopes.array, q, k, v, masks, packed_bits, o.array, dense(logs), slope
+    grid = prod(n for n, step in zip(parts, steps) if step)
+    setting.kernel("attention_mask", [])((grid,), (BLOCK,), (*arrays, told))
+    return slope
 
 
 OPERANDS, ABSENT = ("query", "key", "value", "mask", "bits"), ("mask", "bits")
