@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
-import struct
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -16,7 +15,8 @@ import pytest
 
 from tests.support import cuda_on_cpu
 
-ARCHITECTURES = ("90",)  # and the oldest that the installed NVRTC still knows, see oldest()
+ARCHITECTURES = ("80", "90")  # and the oldest that the installed NVRTC still knows, see oldest()
+SHARED = 48 << 10  # bytes of shared memory that a kernel may have without asking for more
 
 
 def kernel_modules() -> Iterator[ModuleType]:
@@ -64,11 +64,19 @@ def compile_cuda(
     source: str, arch: str, names: tuple[str, ...] = (), more: tuple[str, ...] = ()
 ) -> bytes:
     """The machine code (cubin) of `source` for `sm_<arch>`; RuntimeError with NVRTC's log."""
+    return compiled(source, arch, names, more)[0]
+
+
+def compiled(
+    source: str, arch: str, names: tuple[str, ...] = (), more: tuple[str, ...] = ()
+) -> tuple[bytes, str]:
+    """The machine code, and what the assembler says of it."""
     from cupy._core import core
     from cupy_backends.cuda.libs import nvrtc
 
     options = core.assemble_cupy_compiler_options(())
-    options += ("--device-as-default-execution-space", "-ftz=true", f"-arch=sm_{arch}", *more)
+    options += ("--device-as-default-execution-space", "-ftz=true", f"-arch=sm_{arch}")
+    options += ("--ptxas-options=-v", *more)
     program = nvrtc.createProgram(source, "kernels.cu", (), ())
     try:
         for name in names:
@@ -79,41 +87,43 @@ def compile_cuda(
             raise RuntimeError(nvrtc.getProgramLog(program)) from error
         for name in names:
             nvrtc.getLoweredName(program, name)
-        return nvrtc.getCUBIN(program)
+        return nvrtc.getCUBIN(program), nvrtc.getProgramLog(program)
     finally:
         nvrtc.destroyProgram(program)
 
 
 class Resources(NamedTuple):
-    """What a kernel needs for a thread: registers, and bytes of local memory, where spills go."""
+    """What a kernel needs: registers of a thread, and bytes of its stack, among them registers that
+    are spilled there; bytes of shared memory of a block.
+    """
 
     registers: int
     frame: int
+    spills: int
+    shared: int
 
 
-def resources(code: bytes) -> dict[str, Resources]:
-    """The resources of each kernel of a cubin, by its (mangled) name: NVIDIA's ELF attributes."""
-    table, size, count = struct.unpack_from("<Q", code, 40)[0], *struct.unpack_from("<HH", code, 58)
-    sections = [struct.unpack_from("<IIQQQQIIQQ", code, table + i * size) for i in range(count)]
-    symbols = next(s for s in sections if s[1] == 2)  # SHT_SYMTAB
-    names = sections[symbols[6]][4]
+ENTRY = re.compile(
+    r"Compiling entry function '(\w+)'.*?(\d+) bytes stack frame, (\d+) bytes spill stores, "
+    r"(\d+) bytes spill loads.*?Used (\d+) registers([^\n]*)", re.S,
+)  # fmt: skip
 
-    def name(index: int) -> str:
-        start = names + struct.unpack_from("<I", code, symbols[4] + 24 * index)[0]
-        return code[start : code.index(b"\0", start)].decode()
 
-    registers, frames = {}, {}
-    for section in sections:
-        if section[1] != 0x70000000 or section[7]:  # the .nv.info of the whole module
-            continue
-        place, end = section[4], section[4] + section[5]
-        while place < end:
-            form, attribute, length = struct.unpack_from("<BBH", code, place)
-            if form == 4 and attribute in (0x2F, 0x11):  # EIATTR_REGCOUNT, EIATTR_FRAME_SIZE
-                index, value = struct.unpack_from("<II", code, place + 4)
-                (registers if attribute == 0x2F else frames)[name(index)] = value
-            place += 4 + (length if form == 4 else 0)
-    return {kernel: Resources(n, frames[kernel]) for kernel, n in registers.items()}
+def resources(log: str) -> dict[str, Resources]:
+    """The resources of each kernel by its (mangled) name, from what the assembler says of it."""
+    needs = {}
+    for name, frame, stores, loads, registers, rest in ENTRY.findall(log):
+        shared = re.search(r"(\d+) bytes smem", rest)
+        needs[name] = Resources(
+            int(registers), int(frame), int(stores) + int(loads), int(shared[1]) if shared else 0
+        )
+    return needs
+
+
+def check(name: str, needs: Resources) -> None:
+    """AssertionError where a kernel spills registers, or has more shared memory than any may."""
+    assert needs.spills == 0, f"{name} spills registers: {needs}"
+    assert needs.shared <= SHARED, f"{name} has more than {SHARED} bytes of shared memory: {needs}"
 
 
 def some_of(sources: Sequence[str], every: int = 6) -> list[str]:
@@ -141,13 +151,16 @@ def compile_together(
         )
         for k, source in enumerate(sources)
     ]
-    found = resources(compile_cuda("".join([*heads, *parts]), arch, more=more))
+    found = resources(compiled("".join([*heads, *parts]), arch, more=more)[1])
     numbers = {}
     for mangled in found:  # _ZN4n416...: of the namespace n416
         length = re.match(r"_ZN(\d+)n", mangled)
         assert length is not None, mangled
         numbers[int(mangled[length.end() : length.end() + int(length[1]) - 1])] = mangled
-    return [found[numbers[k]] for k in range(len(sources))]
+    needs = [found[numbers[k]] for k in range(len(sources))]
+    for source, each in zip(sources, needs, strict=True):
+        check(source, each)
+    return needs
 
 
 def host_compiler() -> None:

@@ -22,13 +22,42 @@ SOURCES = [(module, name) for module in MODULES for name in toolchain.sources_of
     "module, name", SOURCES, ids=[f"{m.__name__.rpartition('.')[2]}.{n}" for m, n in SOURCES]
 )
 def test_a_source_compiles(module: Any, name: str) -> None:
+    """Without spills, and within the shared memory that any kernel may have."""
     toolchain.nvrtc()
     source = toolchain.sources_of(module)[name]
     least = max(toolchain.oldest(), getattr(module, "LEAST", ""), key=lambda arch: int(arch or 0))
-    for arch in (least, *toolchain.ARCHITECTURES):
-        code = toolchain.compile_cuda(source, arch)
-        for kernel in getattr(module, "NAMES", ()):
-            assert kernel.encode() in code, f"{kernel} is not in the code of {name} for sm_{arch}"
+    for arch in dict.fromkeys([least, *toolchain.ARCHITECTURES]):
+        needs = toolchain.resources(toolchain.compiled(source, arch)[1])
+        assert set(needs) >= set(getattr(module, "NAMES", ())), f"{name} for sm_{arch}"
+        for kernel, each in needs.items():
+            toolchain.check(f"{kernel} for sm_{arch}", each)
+
+
+def test_what_a_kernel_needs_is_read() -> None:
+    toolchain.nvrtc()
+    source = """extern "C" __global__ void __launch_bounds__(256) kept(float* x, int at)
+    {
+        __shared__ float line[256];
+        float some[32];
+        for (int k = 0; k < 32; ++k) some[k] = x[k];
+        line[threadIdx.x] = some[at];
+        __syncthreads();
+        x[threadIdx.x] = line[255 - threadIdx.x];
+    }
+    extern "C" __global__ void __launch_bounds__(1024, 2) spilled(float* x)
+    {
+        float some[64];
+        for (int k = 0; k < 64; ++k) some[k] = x[k * 64];
+        __syncthreads();
+        for (int k = 0; k < 64; ++k) x[k * 32] = some[k] / some[63 - k];
+    }"""
+    for arch in toolchain.ARCHITECTURES:
+        needs = toolchain.resources(toolchain.compiled(source, arch)[1])
+        kept, spilled = needs["kept"], needs["spilled"]
+        assert kept.shared == 1024 and kept.frame == 128 and kept.spills == 0
+        assert spilled.registers <= 32 and spilled.spills > 0
+        with pytest.raises(AssertionError, match="spilled spills registers"):
+            toolchain.check("spilled", spilled)
 
 
 def test_every_kernels_module_has_a_source() -> None:

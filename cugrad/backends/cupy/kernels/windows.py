@@ -460,7 +460,7 @@ extern "C" __global__ void __launch_bounds__(256) max_pool_backward(
 }
 """,
     "max_pool_backward_last": WINDOW + PART + _PACKS + PART + _HAVING + PART + r"""
-extern "C" __global__ void __launch_bounds__(256) max_pool_backward_last(
+extern "C" __global__ void __launch_bounds__(256, 4) max_pool_backward_last(
     const T* g, const W* offsets, T* x, const Window w, i64 count, int packs)
 {
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
