@@ -525,6 +525,7 @@ from ._functions import (
     zeros as zeros,
     zeros_like as zeros_like,
 )
+from cugrad.version import __version__ as __version__
 BFloat16Storage: Any
 class BFloat16Tensor(Tensor): ...
 BoolStorage: Any

@@ -167,3 +167,25 @@ def odds(model: nn.Module) -> None:
     print(torch.bool, torch.int, torch.float, torch.get_default_dtype(), torch.channels_last)
     losses: list[Tensor] = [F.mse_loss(torch.rand(2), torch.rand(2)) for _ in range(3)]
     print(torch.stack(losses).mean(), sum(losses), torch.LongTensor([1, 2]).to(torch.int32))
+
+
+def recurrent(x: Tensor) -> Tensor:
+    print(torch.__version__.split("."))
+    outputs, (h, c) = nn.LSTM(2, 3, 2, batch_first=True, bidirectional=True, proj_size=1)(x)
+    outputs, h = nn.GRU(2, 3, dropout=0.1, device="cpu")(outputs)
+    outputs, h = nn.RNN(2, 3, 1, "relu", bias=False)(outputs)
+    result: Tensor = outputs + h + c
+    return result
+
+
+def graph_network(edges: Tensor, weights: Tensor, x: Tensor, w: nn.Parameter) -> Tensor:
+    adjacency = torch.sparse_coo_tensor(edges, weights, (4, 4)).coalesce()
+    rows, columns = adjacency.indices().unbind(0)
+    degree = torch.zeros(4).index_add(0, rows, adjacency.values())
+    normal = torch.sparse_coo_tensor(
+        adjacency.indices(), adjacency.values() / degree[columns], adjacency.shape
+    )
+    assert normal.is_coalesced() or normal.sparse_dim() == 2 or normal.dense_dim() == 0
+    print(normal._nnz(), normal._indices(), normal._values(), normal.to_dense())
+    hidden: Tensor = torch.sparse.mm(normal, x @ w).relu()
+    return normal @ hidden

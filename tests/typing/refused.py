@@ -46,3 +46,8 @@ torch.autograd.gard(x.sum(), x)  # wrong
 torch.autograd.grad(x.sum(), [x])[0].nrom()  # wrong
 torch.autograd.grad(x.sum(), {"x": x})["x"].nrom()  # wrong
 torch.manual_seed("0")  # wrong
+nn.LSTM(2, 3, bidir=True)  # wrong
+nn.GRU(2, 3, proj_size=1)  # wrong
+nn.RNN(2, "3")  # wrong
+torch.__version__.nrom  # wrong
+x.to_sparse().coalesced()  # wrong

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...autograd.mode import state
 from ...dtypes import dtype as DType
@@ -253,18 +253,28 @@ class RNN(RNNBase):
     (torch.Size([7, 4, 5]), torch.Size([2, 4, 5]))
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        _refuse_projections(kwargs)
-        if len(args) > 3:
-            nonlinearity, args = args[3], args[:3] + args[4:]
-        else:
-            nonlinearity = kwargs.pop("nonlinearity", "tanh")
-        if nonlinearity not in ("tanh", "relu"):
-            raise ValueError(
-                f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'."
-            )
-        super().__init__(f"RNN_{nonlinearity.upper()}", *args, **kwargs)
-        self.nonlinearity = nonlinearity
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, input_size: int, hidden_size: int, num_layers: int = 1,
+            nonlinearity: str = "tanh", bias: bool = True, batch_first: bool = False,
+            dropout: float = 0.0, bidirectional: bool = False, *, device: Any = None,
+            dtype: DType | None = None,
+        ) -> None: ...  # fmt: skip
+    else:
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            _refuse_projections(kwargs)
+            if len(args) > 3:
+                nonlinearity, args = args[3], args[:3] + args[4:]
+            else:
+                nonlinearity = kwargs.pop("nonlinearity", "tanh")
+            if nonlinearity not in ("tanh", "relu"):
+                raise ValueError(
+                    f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'."
+                )
+            super().__init__(f"RNN_{nonlinearity.upper()}", *args, **kwargs)
+            self.nonlinearity = nonlinearity
 
 
 class LSTM(RNNBase):
@@ -281,8 +291,15 @@ class LSTM(RNNBase):
     (torch.Size([4, 7, 10]), torch.Size([2, 4, 5]), torch.Size([2, 4, 5]))
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__("LSTM", *args, **kwargs)
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
+        proj_size: int = 0, device: Any = None, dtype: DType | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            "LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout,
+            bidirectional, proj_size, device, dtype,
+        )  # fmt: skip
 
     def get_expected_cell_size(self, input: Tensor, batch_sizes: Tensor | None) -> tuple[int, ...]:
         """The shape of the cell state that an input wants."""
@@ -303,9 +320,18 @@ class GRU(RNNBase):
     (torch.Size([7, 5]), torch.Size([1, 5]))
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        _refuse_projections(kwargs)
-        super().__init__("GRU", *args, **kwargs)
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+            batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, *,
+            device: Any = None, dtype: DType | None = None,
+        ) -> None: ...  # fmt: skip
+    else:
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            _refuse_projections(kwargs)
+            super().__init__("GRU", *args, **kwargs)
 
 
 def _refuse_projections(kwargs: dict[str, Any]) -> None:
