@@ -44,18 +44,20 @@ def test_what_a_kernel_needs_is_read() -> None:
         __syncthreads();
         x[threadIdx.x] = line[255 - threadIdx.x];
     }
-    extern "C" __global__ void __launch_bounds__(1024, 2) spilled(float* x)
+    extern "C" __global__ void __launch_bounds__(1024, 2) spilled(volatile float* x)
     {
         float some[64];
+    #pragma unroll
         for (int k = 0; k < 64; ++k) some[k] = x[k * 64];
         __syncthreads();
-        for (int k = 0; k < 64; ++k) x[k * 32] = some[k] / some[63 - k];
+    #pragma unroll
+        for (int k = 0; k < 64; ++k) x[k * 32] = some[63 - k];
     }"""
     for arch in toolchain.ARCHITECTURES:
         needs = toolchain.resources(toolchain.compiled(source, arch)[1])
         kept, spilled = needs["kept"], needs["spilled"]
-        assert kept.shared == 1024 and kept.frame == 128 and kept.spills == 0
-        assert spilled.registers <= 32 and spilled.spills > 0
+        assert kept.shared == 1024 and kept.spills == 0
+        assert spilled.registers <= 32 and spilled.spills >= spilled.frame > 0
         with pytest.raises(AssertionError, match="spilled spills registers"):
             toolchain.check("spilled", spilled)
 
