@@ -4,7 +4,11 @@ numbers.
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +16,7 @@ import pytest
 
 from cugrad.backends.cupy.kernels import philox
 from tests.backends import cuda_toolchain as toolchain
+from tests.support import ROOT
 from tests.support.cuda_on_cpu import Kernel, Program
 
 MODULES = list(toolchain.kernel_modules())
@@ -60,6 +65,21 @@ def test_what_a_kernel_needs_is_read() -> None:
         assert spilled.registers <= 32 and spilled.spills >= spilled.frame > 0
         with pytest.raises(AssertionError, match="spilled spills registers"):
             toolchain.check("spilled", spilled)
+
+
+def test_a_script_writes_what_all_kernels_need(tmp_path: Path) -> None:
+    toolchain.nvrtc()
+    results = tmp_path / "resources.json"
+    words = ["--check", "--only", "cells", "--json", str(results)]
+    run = subprocess.run(
+        [sys.executable, "-m", "benchmarks.resources", *words], cwd=ROOT, capture_output=True,
+        text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
+    lines = json.loads(results.read_text())["kernels"]
+    assert {(x["kernel"], x["arch"]) for x in lines} >= {("lstm_step", "80"), ("gru_back", "90")}
+    assert all(x["registers"] > 0 and x["spills"] == x["shared"] == 0 for x in lines)
+    assert run.stdout.count("| cells: ") == len(lines) / 2
 
 
 def test_every_kernels_module_has_a_source() -> None:
