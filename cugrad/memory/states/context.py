@@ -8,23 +8,21 @@ from typing import Any
 
 from ... import backends
 from ...autograd.mode import watch_writes
-from ...backends import backend_of
 from ...device import device as Device
 from ...tensor import Tensor
 from ..offloading.context import checked_sizes
-from ..offloading.engine import CopyEngine, engine_of
 from ..offloading.options import OffloadOptions
 from ..sizes import size
-from .beforehand import Beforehand
-from .early import DuringBackward
-from .home import Home
+from .following import FollowedModel, params_of, place_there
 from .masters import Masters, check_masters
-from .placed import HOMES, can_be_placed
+from .placed import HOMES
 from .reporting.report import StatesReport, StepClock, report_of
 from .roots import before_write
-from .steps import StatesElsewhere, home_of
+from .steps import StatesElsewhere
 from .unfinished import OpenStep, UnfinishedStep
 from .window import Window
+from .within_backward.beforehand import Beforehand
+from .within_backward.early import DuringBackward
 
 __all__ = ["offload_states"]
 
@@ -141,8 +139,7 @@ class offload_states:
             "offload_states", window=window, min_bytes=min_bytes, host_limit=host_limit
         )
         self._directory, self.bring_back = directory, bool(bring_back)
-        params = model.parameters() if hasattr(model, "parameters") else model
-        self._params = list(dict.fromkeys(_tensors(params)))
+        self._model = model if hasattr(model, "parameters") else list(_tensors(model))
         named = model.named_parameters() if hasattr(model, "named_parameters") else ()
         self._names = {id(param): name for name, param in named}
         self._optimizers = _several(optimizer)
@@ -151,20 +148,18 @@ class offload_states:
         if masters is not None:
             check_masters(self._optimizers)
         self._device = None if device is None else Device(device)
-        self._buffers = model if hasattr(model, "buffers") else None
         self._store: Any = None
         self._windows: dict[str, Window] = {}
         self._windows_of_before: dict[str, Window] = {}
-        self._engines: dict[CopyEngine, None] = {}
-        self._handles: list[Any] = []
         self._steps: StatesElsewhere | None = None
         self._early: DuringBackward | None = None
+        self._followed: FollowedModel | None = None
         self._clock: StepClock | None = None
 
     # ------------------------------------------------------------------ begin and end
 
     def __enter__(self) -> offload_states:
-        if self._handles or self._steps is not None:
+        if self._steps is not None:
             raise RuntimeError("offload_states: this context has been entered already")
         for optimizer in self._optimizers:
             if getattr(optimizer, "_elsewhere", None) is not None:
@@ -189,8 +184,8 @@ class offload_states:
         self._end(self.bring_back)
 
     def _end(self, brings_back: bool) -> None:
-        while self._handles:
-            self._handles.pop().remove()
+        if self._followed is not None:
+            self._followed.end()
         for optimizer in self._optimizers:
             vars(optimizer).pop("_elsewhere", None)
         if self._early is not None:
@@ -207,7 +202,7 @@ class offload_states:
             window.close()
         self._windows_of_before, self._windows = self._windows, {}
         if self._store is not None:
-            for engine in self._engines:
+            for engine in self._followed.engines if self._followed is not None else ():
                 engine.drain()  # a stream may be at work for it still
             self._store.close()
             self._store = None
@@ -221,7 +216,7 @@ class offload_states:
         if place != "device":
             limit = self._usual_window(name) if self._limit is None else self._limit
         backlog = limit
-        if limit is not None and limit >= sum([param.nbytes for param in self._params]):
+        if limit is not None and limit >= sum([param.nbytes for param in params_of(self._model)]):
             backlog = len(PLACES) * limit  # what is sent of it stays there, and is not waited for
         options = OffloadOptions(host_limit=self._host_limit, backlog=backlog)
         if place == "disk":
@@ -233,7 +228,7 @@ class offload_states:
         it is for all of them: each pass would move whole tensors in both directions, and computing
         wait for them, to spare a part of one.
         """
-        sizes = [param.nbytes for param in self._params]
+        sizes = [param.nbytes for param in params_of(self._model)]
         largest, total = max(sizes, default=0), sum(sizes)
         limit = max(LEAST, WINDOW * largest)
         through = self._asked["states"] in ("stream", "disk") and self._during
@@ -246,7 +241,7 @@ class offload_states:
 
     def _device_memory(self) -> int:
         """Bytes that the program may have of the device where it trains; 0 on the host."""
-        devices = {param.device.type for param in self._params} | {
+        devices = {param.device.type for param in params_of(self._model)} | {
             "cpu" if self._device is None else self._device.type
         }
         kinds = [kind for kind in devices if kind not in ("cpu", "meta")]
@@ -259,172 +254,35 @@ class offload_states:
             self._store = DiskStore(self._directory)
         return self._store
 
-    def _place(self, tensor: Tensor, window: Window, engine: CopyEngine) -> Home | None:
-        """Places a tensor, where it is; None if that cannot be. What another context has left
-        elsewhere is this one's from now on.
-        """
-        home = home_of(tensor)
-        if home is not None:
-            home.move(window)
-            return home
-        return Home(tensor, window, engine) if can_be_placed(tensor) else None
-
     def _place_all(self) -> None:
         weights, gradients, states = windows = list(self._windows.values())
         place = self._asked["states"]
         weights.beside = states
-        self._steps = StatesElsewhere(
-            windows, place != "device", place == "host", self._place,
-            sum([param.nbytes for param in self._params]), self._masters,
-        )  # fmt: skip
-        self._early = DuringBackward(self._steps) if self._during else None
+        nbytes = sum([param.nbytes for param in params_of(self._model)])
+        self._steps = steps = StatesElsewhere(
+            windows, place != "device", place == "host", place_there, nbytes, self._masters
+        )
+        early: DuringBackward | None = DuringBackward(steps) if self._during else None
         if self._is_ahead:
-            self._early = Beforehand(self._steps)
-        if self._device is not None:
-            self._move_buffers(self._device)
-        for param in self._params:
-            for tensor, window in ((param, weights), (param._grad, gradients)):
-                home = home_of(tensor)
-                if home is not None:
-                    home.move(window)
-            self._place_param(param)
-        self._clock = None
-        for engine in list(self._engines)[:1]:
-            self._clock = StepClock(engine.backend, windows, self._steps)
-        for optimizer in self._optimizers:
-            for group in optimizer.param_groups:
-                for home in self._steps.homes_of_states(optimizer, group["params"]):
-                    home.move(states)
-            if self._moves:
-                self._follow(optimizer)
+            early = Beforehand(steps)
+        self._early, self._clock = early, None
+        self._followed = followed = FollowedModel(
+            self._model, self._optimizers, steps, early, self._asked, self._least,
+            self._moves, self._device,
+        )  # fmt: skip
+        followed.place_all()
+        for engine in list(followed.engines)[:1]:
+            self._clock = StepClock(engine.backend, windows, steps)
+        followed.follow_all(self._clock)
         for window in windows:
             window.begin()
 
     def take_over(self, param: Tensor) -> None:
         """Places one more parameter, which no optimizer has yet."""
-        self._params.append(param)
-        self._place_param(param)
+        assert self._followed is not None
+        self._model.append(param)
+        self._followed.place(param)
         self._windows["weights"].make_room(0)
-
-    def _place_param(self, param: Tensor) -> None:
-        """Places a parameter, and has its gradients leave."""
-        weights, gradients, _ = self._windows.values()
-        places = self._asked
-        if param.is_meta:
-            return
-        target, small = self._device, not param.ndim or param.nbytes < self._least
-        if target is not None and (small or param._grad is not None):
-            self._move(param, target, small)
-        if small or not can_be_placed(param):
-            return
-        array = param._array
-        backend = backend_of(array)
-        if target is not None and backend.device_type == "cpu":
-            backend = backends.get(target.type)
-            engine = engine_of(backend, backend.current_device() if target.index is None else
-                               target.index)  # fmt: skip
-            self._engines[engine] = None
-            del array
-            if self._place(param, weights, engine) is not None and places["gradients"] == "host":
-                self._watch_gradient(param, gradients, engine)
-            return
-        if backend.device_type == "cpu" and "disk" not in places.values():
-            return  # it is on the host
-        engine = engine_of(backend, backend.device_index(array))
-        self._engines[engine] = None
-        del array
-        if self._moves:
-            home = self._place(param, weights, engine)
-            if home is not None and places["weights"] != "device":
-                weights.leave(home)
-        if places["gradients"] == "host" and backend.device_type != "cpu":
-            self._watch_gradient(param, gradients, engine)
-        elif self._moves and backend.device_type != "cpu":
-            self._note_moments(param)
-
-    def _move(self, param: Tensor, target: Device, small: bool) -> None:
-        """Moves a small parameter of a model on the CPU to the device, and a gradient."""
-        if param._grad is not None and param._grad.device != target:
-            param._grad = param._grad.to(target)
-        if small and param.device.type == "cpu":
-            param.data = param.detach().to(target)
-            for state in [each.state.get(param) or {} for each in self._optimizers]:
-                for name, value in state.items():
-                    if isinstance(value, Tensor) and value.ndim:
-                        state[name] = value.to(target)
-
-    def _move_buffers(self, target: Device) -> None:
-        modules = () if self._buffers is None else self._buffers.modules()
-        for module in modules:
-            for name, buffer in module._buffers.items():
-                if buffer is not None:
-                    module._buffers[name] = buffer.to(target)
-
-    def _watch_gradient(self, param: Tensor, gradients: Window, engine: CopyEngine) -> None:
-        """Sends the gradient of a parameter away as it is whole, in each backward pass."""
-
-        def leave(param: Tensor) -> None:
-            grad, early = param._grad, self._early
-            if grad is None or early is not None and early.takes(param):
-                return
-            home = home_of(grad) or self._place(grad, gradients, engine)
-            if home is not None:
-                for name, compute in gradients.tells.items():
-                    home.tell(name, compute)
-                assert self._steps is not None
-                self._steps.moments.note(param)
-                self._steps.gradient_leaves(grad, engine)
-
-        leave(param)
-        if param.requires_grad:
-            self._handles.append(param.register_post_accumulate_grad_hook(leave))
-
-    def _note_moments(self, param: Tensor) -> None:
-        """Notes when the gradient of a parameter is whole, and sends it if the host wants it."""
-        steps, early = self._steps, self._early
-        assert steps is not None
-
-        def note(param: Tensor) -> None:
-            if early is not None and early.takes(param):
-                return
-            gradient = steps.moments.note(param)
-            if gradient is not None and steps.on_host:
-                gradient.send()
-
-        if param.requires_grad:
-            self._handles.append(param.register_post_accumulate_grad_hook(note))
-
-    def _follow(self, optimizer: Any) -> None:
-        """Has an optimizer's states leave, now and after each of its steps."""
-        steps = self._steps
-        assert steps is not None
-        steps.settle(optimizer)
-        early = self._early
-        if early is not None and early.can_follow(optimizer):
-            self._handles += early.follow(optimizer)
-
-        def begin_step(_: Any, args: Any, kwargs: Any) -> None:
-            if self._clock is not None:
-                self._clock.begin_step()
-            if early is not None:
-                early.begin_step(
-                    optimizer, any(x is not None for x in (*args[1:], *kwargs.values()))
-                )
-            steps.begin_step(optimizer)
-
-        def end_step(*args: Any) -> None:
-            steps.end_step(optimizer)
-            if early is not None:
-                early.end_step(optimizer)
-            if self._clock is not None and optimizer is self._optimizers[-1]:
-                self._clock.end_step()
-
-        optimizer._elsewhere = steps
-        self._handles += [
-            optimizer.register_load_state_dict_post_hook(steps.settle),
-            optimizer.register_step_pre_hook(begin_step),
-            optimizer.register_step_post_hook(end_step),
-        ]
 
     # ------------------------------------------------------------------ a step that has failed
 
@@ -466,12 +324,16 @@ class offload_states:
         """
         windows = self._windows or self._windows_of_before
         kinds = {name: window.report(self._asked[name]) for name, window in windows.items()}
-        return report_of(kinds, sum([p.numel() for p in self._params]), self._clock, tokens)
+        return report_of(
+            kinds, sum([p.numel() for p in params_of(self._model)]), self._clock, tokens
+        )
 
     def __repr__(self) -> str:
         said = ", ".join(f"{name}={place!r}" for name, place in self._asked.items())
-        bytes_of = sum([param.nbytes for param in self._params])
-        return f"<offload_states({said}): {len(self._params)} parameters, {size(bytes_of)}>"
+        bytes_of = sum([param.nbytes for param in params_of(self._model)])
+        return (
+            f"<offload_states({said}): {len(params_of(self._model))} parameters, {size(bytes_of)}>"
+        )
 
 
 def _tensors(params: Any) -> Iterable[Tensor]:

@@ -12,12 +12,12 @@ from ...tensor import Tensor
 from ..recomputing.recorder import unrecorded_here
 from .home import Home
 from .masters import Masters
-from .moments import Moments
 from .pieces import PARTS, Pieces, can_pass_in_pieces
 from .placed import HOMES
 from .undo import Before
 from .unfinished import OpenStep, tell
 from .window import Window
+from .within_backward.moments import Moments
 
 __all__ = ["StatesElsewhere", "home_of"]
 
@@ -110,6 +110,7 @@ class StatesElsewhere:
         """A step has ended: what the next one needs first comes while it is far away."""
         try:
             self.settle(optimizer)
+            self._put_in_order(optimizer)
             for window in self.windows:
                 window.end_step()
                 window.turn()
@@ -120,6 +121,17 @@ class StatesElsewhere:
                 tell(error, self.steps_open[id(optimizer)])
             raise
         self.steps_open.pop(id(optimizer), None)
+
+    def _put_in_order(self, optimizer: Any) -> None:
+        """States that a step has made are in the order of parameters, whichever came first."""
+        step = self.steps_open.get(id(optimizer))
+        trained = [] if step is None else list(optimizer.state)[step.kept :]
+        if len(trained) < 2:
+            return
+        params = [param for group in optimizer.param_groups for param in group["params"]]
+        place = {id(param): k for k, param in enumerate(params)}
+        for param in sorted(trained, key=lambda each: place.get(id(each), len(place))):
+            optimizer.state[param] = optimizer.state.pop(param)
 
     def _buckets(
         self, optimizer: Any, params: list[Tensor], most: list[int] | None = None

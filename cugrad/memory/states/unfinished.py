@@ -25,6 +25,7 @@ class OpenStep:
 
     def __init__(self, optimizer: Any) -> None:
         self.optimizer = optimizer
+        self.kept = len(optimizer.state)  # of how many parameters there were states before
         self.through: set[int] = set()  # the ids of parameters that are behind it
         self.goes_on = False  # whether it is being finished
         self.is_early = False  # whether backward has taken a part of it

@@ -266,6 +266,12 @@ class Window:
             self._make_room(0)
             self.peak = self.bytes
 
+    def count(self) -> int:
+        """How many tensors there are of this kind."""
+        with self.lock:
+            self._sweep()
+            return len(self.members)
+
     def close(self) -> None:
         """Brings all in, and makes them ordinary tensors again."""
         with self.lock:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...autograd.mode import state
+from ...autograd.mode import state, will_change, writes_watched
 from ...autograd.recording.views import will_be_changed
 from ...backends import backend_of
 from ...backends.wanted import wanted
@@ -260,8 +260,12 @@ class _Step:
         for behind, tensors, numbers in rows:
             arrays = [tensor._array for tensor in tensors]
             first = arrays[0]
+            if writes_watched:  # it may have been sent since that was said, and has come again
+                for at in self.form.writes:
+                    will_change(tensors[at])
             new, constants = self._numbers(numbers, first.dtype)
-            if on_host and first.nbytes <= BLOCK and first.dtype.char in "fd":
+            alike = all(array.dtype is first.dtype for array in arrays)
+            if on_host and alike and first.nbytes <= BLOCK and first.dtype.char in "fd":
                 update(*arrays, *constants, *[np.empty_like(first) for _ in scratch])
             else:
                 self._take_large(arrays, constants)

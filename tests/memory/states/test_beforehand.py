@@ -11,10 +11,10 @@ import pytest
 import cugrad
 from cugrad import backends, memory
 from cugrad.backends import simulated
-from cugrad.memory.states import beforehand
-from cugrad.memory.states.beforehand import Beforehand, Taken
 from cugrad.memory.states.placed import HOMES
 from cugrad.memory.states.steps import StatesElsewhere
+from cugrad.memory.states.within_backward import beforehand
+from cugrad.memory.states.within_backward.beforehand import Beforehand, Taken
 from tests.memory.states.training import PLACES, Training, same, train, values_of
 
 DEVICE: Any = backends.get("simulated")

@@ -19,8 +19,8 @@ from cugrad import memory
 from cugrad.backends.lending.slab import PinnedSlab
 from cugrad.memory.disk.files import ScratchFile
 from cugrad.memory.offloading import engine
-from cugrad.memory.states.beforehand import Beforehand
 from cugrad.memory.states.placed import HOMES
+from cugrad.memory.states.within_backward.beforehand import Beforehand
 from cugrad.optim.rules.steps import _Step
 from tests.memory.states.training import PLACES, Training, same, values_of
 

@@ -12,8 +12,8 @@ import pytest
 import cugrad
 from cugrad import memory
 from cugrad.backends import simulated
-from cugrad.memory.states.beforehand import Beforehand
 from cugrad.memory.states.placed import HOMES
+from cugrad.memory.states.within_backward.beforehand import Beforehand
 from cugrad.nn.functional import cross_entropy
 from cugrad.optim.rules.steps import _Step
 from tests.memory.states.test_failures import failing

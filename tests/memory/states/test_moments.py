@@ -15,7 +15,7 @@ import cugrad
 from cugrad import memory
 from cugrad.backends import simulated
 from cugrad.errors import RaceError
-from cugrad.memory.states.moments import Moments
+from cugrad.memory.states.within_backward.moments import Moments
 from tests.memory.states.training import arrays_of, clip_one_by_one, same
 
 PLACES: dict[str, dict[str, str]] = {

@@ -11,9 +11,9 @@ import pytest
 import cugrad
 from cugrad import backends, memory
 from cugrad.backends import simulated
-from cugrad.memory.states.beforehand import Beforehand
 from cugrad.memory.states.pieces import Pieces
 from cugrad.memory.states.placed import HOMES
+from cugrad.memory.states.within_backward.beforehand import Beforehand
 from tests.memory.states.training import PLACES, Training, same, train, values_of
 
 DEVICE: Any = backends.get("simulated")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ...autograd.mode import no_grad, state
-from ...tensor import Tensor
-from .home import Home
-from .placed import HOMES
-from .steps import StatesElsewhere
-from .unfinished import tell
+from ....autograd.mode import no_grad, state
+from ....tensor import Tensor
+from ..home import Home
+from ..placed import HOMES
+from ..steps import StatesElsewhere
+from ..unfinished import tell
 
 __all__ = ["DuringBackward"]
 
@@ -46,36 +47,70 @@ class DuringBackward:
         self.bucket: list[Tensor] = []
         self.sent: deque[tuple[list[Tensor], list[Any], Any]] = deque()  # with gradients
         self.spent: dict[Home, Tensor] = {}  # parameters, by the homes of gradients that are gone
+        self.followed: dict[int, Any] = {}  # optimizers, by id
+        self.hooked: dict[int, weakref.ref[Tensor]] = {}  # parameters, by id
+        self.is_new = False  # whether no gradient has been whole since the last step
 
     def can_follow(self, optimizer: Any) -> bool:
         """Whether steps of an optimizer may be taken within backward."""
         return True
 
     def follow(self, optimizer: Any) -> list[Any]:
-        """Handles of hooks of an optimizer's parameters."""
-        handles = []
+        """Handles of hooks of an optimizer's parameters that have none yet."""
+        handles: list[Any] = []
+        if not self.can_follow(optimizer):
+            return handles
+        self.followed[id(optimizer)] = optimizer
         for group in optimizer.param_groups:
             for param in group["params"]:
+                ref = self.hooked.get(id(param))
+                if ref is not None and ref() is param:
+                    continue
                 if id(param) in HOMES and param.requires_grad:
                     self.groups[id(param)] = optimizer, group
                     handles.append(param.register_post_accumulate_grad_hook(self._is_whole))
+                    self.hooked[id(param)] = weakref.ref(param)
         return handles
+
+    def _regroup(self) -> None:
+        """Finds out which group each parameter is in, which may have changed."""
+        self.is_new = False
+        self.groups = {
+            id(param): (optimizer, group)
+            for optimizer in self.followed.values()
+            for group in optimizer.param_groups
+            for param in group["params"]
+            if id(param) in self.hooked
+        }
+
+    def _group_of(self, param: Tensor) -> tuple[Any, Any]:
+        """The optimizer and the group of a parameter; None and None if it has left them."""
+        if self.is_new:
+            self._regroup()
+        return self.groups.get(id(param), (None, None))
+
+    def _are_stepped(self, params: list[Tensor]) -> list[Tensor]:
+        """Those of parameters, which have waited, that are still trained and placed."""
+        return [p for p in params
+                if id(p) in HOMES and p._grad is not None and id(p) in self.groups]  # fmt: skip
 
     def takes(self, param: Tensor) -> bool:
         """Whether the gradient of a parameter is used within backward, and need not leave."""
-        optimizer, _ = self.groups.get(id(param), (None, None))
-        return id(optimizer) in self.on and not state.grad_mode
+        optimizer, _ = self._group_of(param)
+        return id(optimizer) in self.on and id(param) in HOMES and not state.grad_mode
 
     # ------------------------------------------------------------------ hooks
 
     def _is_whole(self, param: Tensor) -> None:
-        optimizer, _ = self.groups[id(param)]
+        optimizer, _ = self._group_of(param)
+        if optimizer is None or param._grad is None:  # it is trained no more
+            return
         if id(optimizer) not in self.on:
             if id(param) in self.seen:
                 self.problem = "gradients are added up over several backward passes"
             self._learn(param)
             return
-        if not self.takes(param):  # a graph is made of the gradients
+        if not self.takes(param):  # a graph is made of the gradients, or it is placed no more
             return
         step = self.steps.steps_open.get(id(optimizer))
         if step is not None and id(param) in step.through:
@@ -94,7 +129,7 @@ class DuringBackward:
     def _wait(self, param: Tensor) -> None:
         """A parameter may be stepped: its bucket waits until it is full."""
         self.now.append(param)
-        if self.bucket and not self._fits(param, *self.groups[id(param)]):
+        if self.bucket and not self._fits(param):
             self.take_bucket()
         self.bucket.append(param)
         if self._is_seen(param) and self._is_full():
@@ -110,15 +145,16 @@ class DuringBackward:
         """Whether the bucket need not wait for more."""
         return 2 * sum([param.nbytes for param in self.bucket]) >= self.steps.most[0]
 
-    def _fits(self, param: Tensor, optimizer: Any, group: Any) -> bool:
-        if self.groups[id(self.bucket[0])] != (optimizer, group):
+    def _fits(self, param: Tensor) -> bool:
+        optimizer, group = self._group_of(param)
+        if self._group_of(self.bucket[0])[1] is not group:
             return False
         buckets = self.steps._buckets(optimizer, [*self.bucket, param])
         return len(next(buckets)) > len(self.bucket)
 
     def take_bucket(self) -> None:
         """Takes the steps of the parameters that wait."""
-        bucket, self.bucket = self.bucket, []
+        bucket, self.bucket = self._are_stepped(self.bucket), []
         if not bucket:
             return
         optimizer, group = self.groups[id(bucket[0])]
@@ -157,11 +193,17 @@ class DuringBackward:
         Its own step takes what is left.
         """
         several, self.sent = self.sent, deque()
-        self.sent += [each for each in several if self.groups[id(each[0][0])][0] is not optimizer]
+        others = [None, optimizer]  # of what is trained no more nothing is kept
+        self.sent += [each for each in several if self._group_of(each[0][0])[0] not in others]
         with self._told(optimizer), no_grad():
-            for each in several:
-                if self.groups[id(each[0][0])][0] is optimizer:
-                    self._step_on_host(*each, False)
+            for params, gradients, _ in several:
+                groups = {id(self._group_of(param)[1]) for param in params}
+                if self._group_of(params[0])[0] is not optimizer or len(groups) > 1:
+                    continue
+                if len(self._are_stepped(params)) == len(
+                    params
+                ):  # what was sent may have changed since
+                    self._step_on_host(params, gradients, self.steps.sent(optimizer, params), False)
 
     def _send(self, optimizer: Any, bucket: list[Tensor]) -> None:
         """Has the gradients of a bucket leave for the host's step."""
@@ -195,7 +237,9 @@ class DuringBackward:
     def _states_of(self, params: list[Tensor]) -> list[Home]:
         homes: list[Home] = []
         for param in params:
-            homes += self.steps.homes_ahead(self.groups[id(param)][0], [param])
+            optimizer, _ = self._group_of(param)
+            if optimizer is not None:
+                homes += self.steps.homes_ahead(optimizer, [param])
         return homes
 
     def _spend(self, params: list[Tensor]) -> None:
@@ -221,6 +265,7 @@ class DuringBackward:
         """The optimizer's own step begins. RuntimeError in the first one if it needs gradients that
         will be gone.
         """
+        self._regroup()
         if id(optimizer) in self.on and not has_closure:
             self.bucket = []  # the step takes them
             self._take_sent(optimizer)
@@ -253,6 +298,7 @@ class DuringBackward:
             self.order, self.now = self.now, []
         ahead = self._states_of(self.order)
         self.steps.states.await_room(self.steps.states.first(ahead))
+        self.is_new = True
 
     def close(self) -> None:
         """Nothing is taken early any more; gradients that are gone are None."""

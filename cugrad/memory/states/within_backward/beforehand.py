@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from ...autograd.mode import no_grad
-from ...autograd.threads import run_to_its_end
-from ...tensor import Tensor
-from ..sizes import free_host
+from ....autograd.mode import no_grad
+from ....autograd.threads import run_to_its_end
+from ....tensor import Tensor
+from ...sizes import free_host
+from ..home import Home
+from ..masters import steps_by_buckets
+from ..placed import HOMES
+from ..steps import StatesElsewhere, home_of
+from ..undo import Remembered
 from .early import DuringBackward
-from .home import Home
-from .masters import steps_by_buckets
-from .placed import HOMES
-from .steps import StatesElsewhere, home_of
-from .undo import Remembered
 
 __all__ = ["Beforehand"]
 
@@ -121,7 +121,9 @@ class Beforehand(DuringBackward):
     # ------------------------------------------------------------------ within backward
 
     def _is_whole(self, param: Tensor) -> None:
-        optimizer, _ = self.groups[id(param)]
+        optimizer, _ = self._group_of(param)
+        if optimizer is None or param._grad is None:  # it is trained no more
+            return
         if id(optimizer) not in self.on:
             self._learn(param)
             return
@@ -154,7 +156,7 @@ class Beforehand(DuringBackward):
     def _leaves(self, params: Iterable[Tensor]) -> None:
         """Has gradients leave of which no step was taken."""
         for param in params:
-            if param._grad is not None:
+            if param._grad is not None and id(param) in HOMES:
                 self.steps.gradient_leaves(param._grad, HOMES[id(param)].engine)
 
     def _stay(self) -> None:
@@ -170,7 +172,7 @@ class Beforehand(DuringBackward):
 
     def take_bucket(self) -> None:
         """Takes the steps of the parameters that wait, and puts them aside."""
-        bucket, self.bucket = self.bucket, []
+        bucket, self.bucket = self._are_stepped(self.bucket), []
         if not bucket:
             return
         optimizer, group = self.groups[id(bucket[0])]
@@ -220,7 +222,8 @@ class Beforehand(DuringBackward):
 
     def begin_step(self, optimizer: Any, has_closure: bool) -> None:
         """The optimizer's own step begins."""
-        self.bucket = [p for p in self.bucket if self.groups[id(p)][0] is not optimizer]
+        self.bucket = [p for p in self.bucket if self._group_of(p)[0] is not optimizer]
+        self._regroup()
         if id(optimizer) not in self.on or has_closure:
             self._look(optimizer, has_closure)
 

@@ -6,11 +6,11 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from ...autograd.mode import state
-from ...tensor import Tensor
-from .home import Home
-from .placed import HOMES
-from .window import Window
+from ....autograd.mode import state
+from ....tensor import Tensor
+from ..home import Home
+from ..placed import HOMES
+from ..window import Window
 
 __all__ = ["Moments"]
 
