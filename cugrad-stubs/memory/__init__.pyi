@@ -19,7 +19,7 @@ from cugrad.memory.recomputing.context import RecomputeStats as RecomputeStats
 from cugrad.memory.report import Report as Report
 from cugrad.memory.budgeting.context import budget as budget
 from cugrad.memory.report import lower_bound as lower_bound
-from cugrad.memory.states.materialising import materialise as materialise
+from cugrad.serialization.materialising import materialise as materialise
 from cugrad.memory.offloading.context import offload as offload
 from cugrad.memory.states.context import offload_states as offload_states
 from cugrad.memory.recomputing.context import recompute as recompute

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..runtime.lazy import lazily
 
 if TYPE_CHECKING:
+    from ..serialization.materialising import materialise
     from .budgeting.context import BudgetError, budget
     from .disk.context import save_on_disk
     from .disk.store import DiskStore
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from .recomputing.context import RecomputeStats, recompute
     from .report import Report, lower_bound
     from .states.context import offload_states
-    from .states.materialising import materialise
 
 __all__ = [
     "BudgetError", "DiskStore", "OffloadStats", "RecomputeStats", "Report", "budget",
@@ -39,6 +39,6 @@ __getattr__, __dir__ = lazily(
         "recomputing.context": "RecomputeStats recompute",
         "report": "Report lower_bound",
         "states.context": "offload_states",
-        "states.materialising": "materialise",
+        ".serialization.materialising": "materialise",
     },
 )

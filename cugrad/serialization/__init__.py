@@ -2,7 +2,8 @@
 
 `archive.py` writes and reads PyTorch's zip files, `unpickling.py` their pickles without running
 what stands in them: begin there. `safetensors.py` has files of tensors alone, `sharded.py`
-checkpoints of several files, `ranks` those of several processes. Programs use `cugrad.save`,
+checkpoints of several files, `ranks` those of several processes. `materialising.py` fills a model
+from one, weight by weight: `cugrad.memory.materialise`. Programs use `cugrad.save`,
 `cugrad.load`, `cugrad.save_file`, `cugrad.load_file` and `cugrad.distributed.checkpoint`; no other
 room computes with what is here.
 """

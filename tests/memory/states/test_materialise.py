@@ -24,17 +24,20 @@ def nothing_stays_placed() -> Iterator[None]:
     assert not HOMES
 
 
+@pytest.mark.parametrize("given", ["tensors", "a path", "its text", "the folder"])
 @pytest.mark.parametrize("suffix", ["pt", "safetensors"])
 @pytest.mark.parametrize("weights", ["device", "host", "disk"])
-def test_it_is_what_was_saved(weights: str, suffix: str, tmp_path: Path) -> None:
+def test_it_is_what_was_saved(weights: str, suffix: str, given: str, tmp_path: Path) -> None:
     net = Net(True, True)
-    file = tmp_path / f"net.{suffix}"
+    file = tmp_path / ("model.safetensors" if suffix == "safetensors" else "pytorch_model.bin")
     if suffix == "pt":
         cugrad.save(net.state_dict(), file)
         tensors = cugrad.load(file, mmap=True)
     else:
         cugrad.save_file({k: v.clone() for k, v in net.state_dict().items()}, file)
         tensors = cugrad.load_file(file)
+    if given != "tensors":
+        tensors = {"a path": file, "its text": str(file), "the folder": tmp_path}[given]
     filled = memory.materialise(
         lambda: Net(True, True), tensors, device="simulated", weights=weights, min_bytes=512
     )
@@ -91,3 +94,10 @@ def test_what_does_not_match_is_said_before_anything_is_read() -> None:
 
     with pytest.raises(RuntimeError, match="no state dict has the buffers table"):
         memory.materialise(Cached, values)
+
+
+def test_what_is_neither_tensors_nor_a_path_is_said(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="got list, want a mapping of names to tensors, or a path"):
+        memory.materialise(lambda: Net(True, True), [1])  # type: ignore[arg-type]
+    with pytest.raises(FileNotFoundError):
+        memory.materialise(lambda: Net(True, True), tmp_path / "nothing.pt")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...autograd.mode import no_grad
-from ...device import default_device
-from ...device import device as Device
-from ...tensor import Tensor
-from .context import offload_states
+from ..autograd.mode import no_grad
+from ..device import default_device
+from ..device import device as Device
+from ..memory.states.context import offload_states
+from ..tensor import Tensor
+from .sharded import load_checkpoint
 
 __all__ = ["materialise"]
 
@@ -18,7 +20,7 @@ SHOWN = 5  # names in an error
 
 def materialise(
     model_fn: Callable[[], Any],
-    state_dict: Mapping[str, Tensor],
+    state_dict: Mapping[str, Tensor] | str | os.PathLike[str],
     *,
     device: Device | str | None = None,
     weights: str = "device",
@@ -31,12 +33,15 @@ def materialise(
 
     It is built on the meta device, so that nothing is allocated or drawn. Then each weight is read,
     goes to the device in the dtype that the model says, and on to its place before the next one.
-    With `load_file(path)`, `load_checkpoint(path)` or `load(path, mmap=True)` the elements are read
-    from the file just then. An `offload_states` on the model takes over what is elsewhere.
+    The elements of a file are read just then, and so are those of what `load_file(path)`,
+    `load_checkpoint(path)` or `load(path, mmap=True)` make of one. An `offload_states` on the model
+    takes over what is elsewhere.
 
     Args:
         model_fn: builds a Module; what it computes with elements, it cannot.
-        state_dict: a tensor for each parameter and buffer, by name, as `model.state_dict()` has.
+        state_dict: a tensor for each parameter and buffer, by name, as `model.state_dict()` has; or
+            the path of a file with them, ".safetensors" or what `save` wrote, of an index of
+            several, or of a folder that has one of these.
         device: None: the default device.
         weights: "device", "host" or "disk": where parameters of `min_bytes` and more go.
         window, min_bytes, host_limit, directory: as of `offload_states`.
@@ -50,6 +55,13 @@ def materialise(
     >>> net(torch.ones(3)).tolist()
     [3.0, 3.0]
     """
+    if isinstance(state_dict, (str, os.PathLike)):
+        state_dict = load_checkpoint(state_dict)
+    if not isinstance(state_dict, Mapping):
+        raise TypeError(
+            f"materialise: state_dict: got {type(state_dict).__name__}, want a mapping of names to "
+            "tensors, or a path"
+        )
     with Device("meta"):
         model = model_fn()
     _check(model, state_dict)
