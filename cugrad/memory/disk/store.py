@@ -31,6 +31,18 @@ from .transfers import PIECE, Transfer, submit
 __all__ = ["DiskStore"]
 
 LEAST = 1 << 26  # bytes under way if the user names no number
+# What is said of a disk that is full, by whose store it is: what to do, and what was done.
+ADVICE = {
+    "save_on_disk": (
+        "use another directory, save less (min_bytes, filter), or raise limit; when_full='host' "
+        "keeps in host memory what finds no room",
+        "that is done now",
+    ),
+    "offload_states": (
+        "use another directory, or let weights or states live on the host",
+        "what finds no room stays in the host's ordinary memory now, whatever host_limit says",
+    ),
+}
 
 
 class DiskStore(Guarded):
@@ -49,6 +61,7 @@ class DiskStore(Guarded):
         backlog: in bytes; None: two of the largest spans, and 64 MiB at least.
         direct: pass by the page cache, where the file system can.
         named: use a file with a name even where one without can be had.
+        owner: whose store it is, as errors call it.
 
     >>> store = DiskStore()
     >>> span = store.write(np.arange(5, dtype=np.uint8))
@@ -60,6 +73,7 @@ class DiskStore(Guarded):
     def __init__(
         self, directory: Any = None, limit: int | None = None, *, when_full: str = "host",
         backlog: int | None = None, direct: bool = True, named: bool = False,
+        owner: str = "save_on_disk",
     ) -> None:  # fmt: skip
         for name, value in {"limit": limit, "backlog": backlog}.items():
             if value is not None and (not isinstance(value, int) or value < 0):
@@ -68,7 +82,7 @@ class DiskStore(Guarded):
             raise ValueError(f"save_on_disk: when_full: got {when_full!r}, want 'host' or 'error'")
         self.directory, self.limit = scratch_directory(directory), limit
         self.when_full, self.backlog = when_full, backlog
-        self.direct, self.named = direct, named
+        self.direct, self.named, self.owner = direct, named, owner
         self.stats = DiskStats()
         self._closed: deque[tuple[Any, int, int, Any, Any]] = (
             deque()
@@ -233,9 +247,8 @@ class DiskStore(Guarded):
         left = "" if free is None else f", {free} {whose}are free"
         return DiskFullError(
             FULL[0],
-            f"save_on_disk: {self.directory} is full: wanted {nbytes} bytes{left}; use another "
-            "directory, save less (min_bytes, filter), or raise limit; when_full='host' keeps in "
-            "host memory what finds no room",
+            f"{self.owner}: {self.directory} is full: wanted {nbytes} bytes{left}; "
+            f"{ADVICE[self.owner][0]}",
         )
 
     def _stay(self, span: DiskSpan, flat: Any, full: OSError) -> None:
@@ -245,7 +258,8 @@ class DiskStore(Guarded):
         self.stats.host_bytes += flat.nbytes
         if not self._warned:
             self._warned = True
-            warnings.warn(f"{full.args[1]}; that is done now", UserWarning, stacklevel=5)
+            done = ADVICE[self.owner][1]
+            warnings.warn(f"{full.args[1]}; {done}", UserWarning, stacklevel=5)
 
     def _settle(self) -> None:
         """Notes what was written or closed. The lock is held."""

@@ -17,6 +17,7 @@ from .following import FollowedModel, params_of, place_there
 from .masters import Masters, check_masters
 from .placed import HOMES
 from .reporting.report import StatesReport, StepClock, report_of
+from .room import check_disk
 from .roots import before_write
 from .steps import StatesElsewhere
 from .unfinished import OpenStep, UnfinishedStep
@@ -81,7 +82,8 @@ class offload_states:
         min_bytes: parameters smaller than this stay, and those without dims, with their gradients
             and states.
         host_limit: bytes of page-locked memory to use; None: what the host can give.
-        directory: where files are made; None: $TMPDIR, or /var/tmp.
+        directory: where files are made; None: $TMPDIR, or /var/tmp. DiskFullError, an OSError, if
+            it has no room for weights and states, before anything is computed.
         bring_back: whether all is on the device again behind the context; else it stays where it
             is, and comes when it is used.
         device: of a model on the CPU that is to train there, which it need not fit: what is placed
@@ -171,6 +173,10 @@ class offload_states:
                     "offload_states: got a differentiable optimizer, whose steps are recorded and "
                     "keep all states; want differentiable=False"
                 )
+        check_disk(
+            params_of(self._model), self._optimizers, self._names, self._asked, self._least,
+            self._masters is not None, self._directory,
+        )  # fmt: skip
         self._windows = {name: self._window(name) for name in PLACES}
         watch_writes(before_write, True)
         try:
@@ -251,7 +257,7 @@ class offload_states:
         if self._store is None:
             from ..disk.store import DiskStore
 
-            self._store = DiskStore(self._directory)
+            self._store = DiskStore(self._directory, owner="offload_states")
         return self._store
 
     def _place_all(self) -> None:

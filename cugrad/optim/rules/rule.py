@@ -74,6 +74,11 @@ class Rule:
         return {name: value.item() if isinstance(value, Tensor) else value
                 for name, value in values.items()}  # fmt: skip
 
+    def arrays_of(self, settings: dict[str, Any]) -> list[str]:
+        """The names of the states that are arrays which there are for these settings."""
+        return [name for name in self.arrays
+                if name not in self._only or settings[self._only[name]] > 0]  # fmt: skip
+
     def check(self, states: list[dict[str, Any]], settings: dict[str, Any]) -> None:
         """KeyError where parameters began without a state that the settings of now ask for."""
         for name, setting in self._only.items():

@@ -9,7 +9,8 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,9 +18,11 @@ import pytest
 import cugrad
 from cugrad import memory
 from cugrad.backends.lending.slab import PinnedSlab
-from cugrad.memory.disk.files import ScratchFile
+from cugrad.memory.disk.files import DiskFullError, ScratchFile
 from cugrad.memory.offloading import engine
+from cugrad.memory.sizes import size
 from cugrad.memory.states.placed import HOMES
+from cugrad.memory.states.room import check_disk
 from cugrad.memory.states.within_backward.beforehand import Beforehand
 from cugrad.optim.rules.steps import _Step
 from tests.memory.states.training import PLACES, Training, same, values_of
@@ -199,3 +202,71 @@ def test_within_backward_too_each_parameter_is_before_or_behind(
             training.optimizer.step()  # ends the one that was left
             training.step(2)
             assert all(bool(p.isfinite().all()) for p in training.params)
+
+
+def test_a_disk_that_is_too_small_is_said_before_the_first_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the least that would do, and what holds it; and no parameter is touched."""
+    matrix = 16 * 16 * 4
+    least = {"Adam": 5 * 3 * matrix, "SGD": 5 * 2 * matrix}
+    for name, needed in least.items():
+        training = Training(name, SETTINGS[name], (), "simulated")
+        for free, fits in ((needed, True), (needed - 1, False)):
+            status = SimpleNamespace(f_bavail=free, f_frsize=1)
+            with monkeypatch.context() as patch:
+                patch.setattr("os.statvfs", lambda path, status=status: status)
+                placed = memory.offload_states(
+                    training.net, training.optimizer, **options("all on disk")
+                )
+                if fits:
+                    with placed:
+                        pass
+                    continue
+                words = (
+                    rf"{size(needed)} are needed at least: 5 KiB of weights and "
+                    rf"{size(needed - 5 * matrix)} of states, of which embedding.weight with 1 KiB"
+                )
+                with pytest.raises(DiskFullError, match=words), placed:
+                    pass
+        training.step(0)
+    assert not HOMES
+
+
+def test_a_disk_that_becomes_full_is_told_in_words_of_who_uses_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    training = Training("Adam", SETTINGS["Adam"], (), "simulated")
+    words = "offload_states: .* is full.*let weights or states live on the host; what finds no room"
+    with memory.offload_states(training.net, training.optimizer, **options("all on disk")):
+        monkeypatch.setattr(ScratchFile, "free_bytes", lambda file: 0)
+        with pytest.warns(UserWarning, match=words):
+            training.step(0)
+
+
+def test_states_that_there_are_count_as_what_a_disk_needs() -> None:
+    """And those that are in files already do not: another context takes them over."""
+    training = Training("Adam", SETTINGS["Adam"], (), "simulated")
+    training.step(0)
+    places = {"weights": "device", "states": "disk"}
+    check = partial(check_disk, training.params, [training.optimizer], {}, places, 512, False, None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.statvfs", lambda path: SimpleNamespace(f_bavail=10, f_frsize=1 << 10))
+        check()
+        patch.setattr("os.statvfs", lambda path: SimpleNamespace(f_bavail=10, f_frsize=1000))
+        with pytest.raises(DiskFullError, match="10 KiB of states"):
+            check()
+        with memory.offload_states(
+            training.net, training.optimizer, **options("states on the host", bring_back=False)
+        ):
+            pass
+    with memory.offload_states(
+        training.net, training.optimizer, **options("all on disk", bring_back=False)
+    ):
+        training.step(1)
+        gc.collect()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("os.statvfs", lambda path: SimpleNamespace(f_bavail=4, f_frsize=1 << 10))
+            check()  # what is in the window may have to be written
+    with memory.offload_states(training.net, training.optimizer):
+        pass
