@@ -45,6 +45,10 @@ def test_a_step_takes_at_least_its_bound(place: str, tmp_path: Path) -> None:
     assert f"states     {place}" in words and "8.00" in words  # bytes a parameter
     assert "more tokens a step" in words and "a second" in words and "bound" in words
     assert ("during backward" in words) == ('states="host"' in words) == (place == "stream")
+    link_bound = max(step["link_in"], step["link_out"]) >= step["bound"]
+    assert ("a second link" in words) == link_bound == (place == "stream")
+    assert ("arithmetic steps are the host's, with its rounding" in words) == (place == "host")
+    assert "arithmetic a norm of gradients" in words
     rows = report.timeline
     busy = {name: sum([part.end - part.start for part in row]) for name, row in rows.items()}
     assert max([part.end for row in rows.values() for part in row]) <= step["seconds"] + 1e-9
@@ -71,3 +75,8 @@ def test_before_two_steps_there_is_no_time() -> None:
     assert report.step is None and "bound" not in str(report)
     with pytest.raises(RuntimeError, match="two steps are needed"):
         report.plot()
+
+
+def test_where_all_is_as_on_the_device_nothing_is_said_of_arithmetic() -> None:
+    report = reported({"states": "stream"}, 4, 1)
+    assert not report.arithmetic and "arithmetic" not in str(report)

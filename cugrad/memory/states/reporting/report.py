@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from time import perf_counter
 from typing import Any
 
@@ -111,7 +112,8 @@ class StatesReport(dict[str, Any]):
     """For weights, gradients and states what moved, as dicts; it prints as a page.
 
     `parameters` counts elements. `step` has the last step's seconds and bytes, rates, and the
-    bound: None before the second step. `helps` says what would make it faster. `timeline` has, for
+    bound: None before the second step. `helps` says what would make it faster, `arithmetic` what is
+    computed otherwise than with all on the device. `timeline` has, for
     "device", "link, in", "link, out" and "host", what was done in the last step: tuples of seconds
     from its begin on, until when, and what.
     """
@@ -120,6 +122,7 @@ class StatesReport(dict[str, Any]):
     step: dict[str, Any] | None = None
     timeline: dict[str, list[Busy]] = {}
     helps: tuple[str, ...] = ()
+    arithmetic: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
@@ -160,6 +163,7 @@ def report_of(
     """The report of a context; `tokens` are those of one step."""
     report = StatesReport(kinds)
     report.parameters = parameters
+    report.arithmetic = tuple(_differences(report))
     last = None if clock is None else clock.last()
     if last is None or clock is None:
         return report
@@ -182,6 +186,14 @@ def report_of(
     report.timeline = clock.timeline()
     report.helps = tuple(_helps(report, tokens))
     return report
+
+
+def _differences(report: StatesReport) -> Iterator[str]:
+    """Where arithmetic is not that of the device, or in another order."""
+    if report["states"]["place"] == "host":
+        yield "steps are the host's, with its rounding; states=\"stream\" has the device's"
+    if report["gradients"]["place"] != "device" or report["states"]["place"] == "host":
+        yield "a norm of gradients, as for clipping, is summed one by one, not in one launch"
 
 
 def _helps(report: StatesReport, tokens: int | None) -> list[str]:
@@ -209,6 +221,11 @@ def _helps(report: StatesReport, tokens: int | None) -> list[str]:
             words.append('states="stream": the link is faster than the host\'s memory')
     elif step["ahead"] and copies > (step["computing"] or 0.0):
         words.append('step="during backward": gradients need not leave then')
+    if copies and copies >= step["bound"]:
+        words.append(
+            "a second link: two devices, each with half of the parameters, copy for "
+            f"{_ms(copies / 2)}"
+        )
     if words and report["states"]["place"] in ("stream", "disk") and _is_faster_on_host(report):
         words.append('states="host": the host\'s memory is faster than the link')
     weights = report["weights"]
@@ -241,6 +258,7 @@ def _lines(report: StatesReport) -> list[str]:
             f"{size(told['most_on_device']):<11} {size(told['moved_out']):<10} "
             f"{size(told['moved_back'])}"
         )
+    lines += [f"arithmetic {words}" for words in report.arithmetic]
     step = report.step
     if step is None:
         return lines
