@@ -75,11 +75,9 @@ class _Passing:
 
     def here(self, flat: Any, arrived: Any) -> Tensor:
         """The elements as a tensor, for which compute waits."""
-        compute, meter = self.backend.current_stream(), self.options.counts.meter
-        if arrived is not None and meter is not None:
-            meter.wait(compute, arrived, ("unpack", 0))
-        elif arrived is not None:
-            compute.wait_event(arrived)
+        if arrived is not None:
+            meter: Any = self.options.counts.meter  # of the clock of steps, which there is always
+            meter.wait(self.backend.current_stream(), arrived, ("unpack", 0))
         tensor = make(flat.view(self.dtype))
         for change in self.changes:
             change(tensor)

@@ -23,7 +23,7 @@ from tests.memory.states.training import FEATURES, PLACES, Training, arrays_of, 
 from tests.optim.settings import EACH, SETTINGS
 
 DEVICE: Any = backends.get("simulated")
-SCHEDULES = [("latest", 0), ("earliest", 0), ("random", 1), ("random", 2), ("timed", 0)]
+SCHEDULES = [("latest", 0), ("earliest", 0), ("timed", 0), *[("random", k) for k in range(47)]]
 
 
 @pytest.fixture(autouse=True)
