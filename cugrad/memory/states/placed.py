@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from ...backends.batched.arrays import plain
@@ -14,7 +15,8 @@ from ..geometry import root_of, span_of
 if TYPE_CHECKING:
     from .home import Home
 
-__all__ = ["FIELD", "HOMES", "Sent", "alias_of", "arm", "can_be_placed", "disarm", "settle"]
+__all__ = ["FIELD", "HOMES", "Sent", "alias_of", "arm", "can_be_placed", "disarm", "settle",
+           "tensors_in"]  # fmt: skip
 
 # A placed tensor is the same object as before, of a class that differs in one thing: a property
 # hides the field `_array`, as in an uninitialized parameter. So what computes need not know of
@@ -260,6 +262,20 @@ def disarm(tensor: Any) -> None:
     if isinstance(tensor, Placed):
         tensor.__class__ = tensor._usual
     HOMES.pop(id(tensor), None)
+
+
+def tensors_in(kept: Any) -> list[Tensor]:
+    """The tensors of what an optimizer keeps, in lists, tuples and dicts of it, too."""
+    tensors, waiting = list[Tensor](), [kept]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Tensor):
+            tensors.append(value)
+        elif isinstance(value, dict):
+            waiting += reversed(value.values())
+        elif isinstance(value, (list, tuple, deque)):
+            waiting += reversed(value)
+    return tensors
 
 
 class Sent:

@@ -8,6 +8,7 @@ from typing import Any
 from ...tensor import Tensor
 from ..disk.files import FULL, DiskFullError, scratch_directory
 from ..sizes import size
+from .placed import tensors_in
 from .steps import home_of
 
 __all__ = ["check_disk"]
@@ -68,7 +69,7 @@ def _bytes_of_states(optimizer: Any, group: Any, param: Tensor, has_masters: boo
     """Bytes of states that are to go to files: what a parameter has, or will have at least."""
     kept = optimizer.state.get(param)
     if kept:
-        several = [each for each in kept.values() if isinstance(each, Tensor) and each.ndim]
+        several = [each for each in tensors_in(kept) if each.ndim]
         return sum([each.nbytes for each in several if not _is_in_file(each)])
     if not param.requires_grad or not optimizer._by_element:
         return 0  # nothing is known of it

@@ -13,7 +13,7 @@ from ..recomputing.recorder import unrecorded_here
 from .home import Home
 from .masters import Masters
 from .pieces import PARTS, Pieces, can_pass_in_pieces
-from .placed import HOMES
+from .placed import HOMES, tensors_in
 from .undo import Before
 from .unfinished import OpenStep, tell
 from .window import Window
@@ -160,8 +160,7 @@ class StatesElsewhere:
         """The homes of the states of some parameters."""
         homes = []
         for param in params:
-            kept = optimizer.state.get(param)
-            for value in kept.values() if isinstance(kept, dict) else ():
+            for value in tensors_in(optimizer.state.get(param)):
                 home = home_of(value)
                 if home is not None:
                     homes.append(home)
@@ -185,10 +184,10 @@ class StatesElsewhere:
     def take(self, param: Tensor, kept: Any) -> None:
         """Places the state of a parameter, and has it leave."""
         home = home_of(param)
-        if not self.moves or home is None or not isinstance(kept, dict):
+        if not self.moves or home is None:
             return
-        for value in kept.values():
-            if isinstance(value, Tensor) and home_of(value) is None and value.ndim:
+        for value in tensors_in(kept):
+            if home_of(value) is None and value.ndim:
                 self._adopt(value, home)
 
     def _adopt(self, value: Tensor, home: Home) -> None:

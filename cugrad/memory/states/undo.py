@@ -11,7 +11,7 @@ from ...backends.batched.arrays import plain
 from ...tensor import Tensor
 from ..geometry import BYTE, memory_of, root_of, span_of
 from .home import Home
-from .placed import FIELD, HOMES
+from .placed import FIELD, HOMES, tensors_in
 
 __all__ = ["Before", "Remembered"]
 
@@ -44,8 +44,8 @@ class Before:
         """The tensors that the step may change, each once; gradients that have been sent, too."""
         seen: set[int] = set()
         for param, _, state in self.states:
-            for tensor in (param, *(state or {}).values()):
-                if isinstance(tensor, Tensor) and id(tensor) not in seen and tensor.numel():
+            for tensor in (param, *tensors_in(state)):
+                if id(tensor) not in seen and tensor.numel():
                     seen.add(id(tensor))
                     yield tensor
             gradient = HOMES.get(id(param._grad))
