@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 from pathlib import Path
@@ -37,6 +38,7 @@ def loaded(path: Path) -> Any:
 def test_functions_that_are_there_get_the_changed_code(tmp_path: Path) -> None:
     module = loaded(tmp_path / "planted.py")
     more = module.Counter().more
+    gc.freeze()  # as tests do: what is frozen is not found by itself
     for before, after in ((b"y > 0", b"y < 0"), (b"n + 1", b"n - 1")):
         changed = SOURCE.replace(before, after)
         assert patched(tmp_path / "planted.py", SOURCE, changed) == 1

@@ -28,6 +28,7 @@ def collected(tests: list[list[str]]) -> None:
     files = sorted({name.partition("::")[0] for names in tests for name in names})
     pytest.main([*WORDS, "--collect-only", *files])
     gc.collect()
+    functions_by_file()  # what is frozen is not found any more
     gc.freeze()  # else each child would touch, and so copy, all memory
 
 
@@ -35,6 +36,7 @@ def collected(tests: list[list[str]]) -> None:
 def functions_by_file() -> dict[str, list[FunctionType]]:
     """All functions that there are, by the files that they come from."""
     found: dict[str, list[FunctionType]] = {}
+    gc.unfreeze()  # tests freeze, too
     for function in gc.get_objects():
         if type(function) is FunctionType:
             found.setdefault(function.__code__.co_filename, []).append(function)
