@@ -283,6 +283,21 @@ SAYING = frozenset(["clamp", "clip", "masked_fill", "masked_fill_", "uniform_", 
                     "log_normal_"])  # fmt: skip
 
 
+# What `help` says of methods that are written where a line is dear.
+TEXTS = {
+    "dim ndimension": "The number of dims.",
+    "numel nelement": "The number of elements.",
+    "element_size": "The bytes of an element.",
+    "is_floating_point": "Whether elements are real numbers with a fraction, halves too.",
+    "is_complex": "Whether elements are complex numbers.",
+    "add_": "Adds alpha · other in place.",
+    "sub_ subtract_": "Subtracts alpha · other in place.",
+    "div_ divide_ true_divide_": 'Divides in place; rounded where `rounding_mode` says "trunc" or '
+    '"floor".',
+    "clamp_ clip_": "Moves elements outside of [min, max] to its ends, in place.",
+}
+
+
 def attach(*more: dict[str, Callable[..., Any]]) -> None:
     """Adds every method to Tensor, those of modules above this one (`more`) too."""
     rows = {n: f for n, f in arithmetic.METHODS.items() if n != "where"}  # see _where
@@ -295,6 +310,9 @@ def attach(*more: dict[str, Callable[..., Any]]) -> None:
         method = renaming(method)
         method = saying(method, "cugrad") if name in SAYING else method
         setattr(Tensor, name, in_any_order(name, method))
+    for names, text in TEXTS.items():
+        for name in names.split():
+            vars(Tensor)[name].__doc__ = text
     read_only = {**PROPERTIES, **exchange.PROPERTIES}
     for name, read in read_only.items():
         setattr(Tensor, name, property(read))

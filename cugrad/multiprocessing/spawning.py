@@ -34,6 +34,9 @@ class ProcessException(Exception):
 class ProcessRaisedException(ProcessException):
     """A process has raised an exception, whose traceback is in the text."""
 
+    def __init__(self, msg: str, error_index: int, error_pid: int) -> None:
+        super().__init__(msg, error_index, error_pid)
+
 
 class ProcessExitedException(ProcessException):
     """A process has ended by a signal, or with another exit code than 0."""

@@ -122,3 +122,8 @@ class Adagrad(RuledOptimizer):
     def _first_state(self, param: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         start = "initial_accumulator_value"  # a group has no say in it, as in PyTorch
         return super()._first_state(param, {**group, start: self.defaults[start]})
+
+    def share_memory(self) -> None:
+        """Moves the sums of squares into memory that processes share."""
+        for states in self.state.values():
+            states["sum"].share_memory_()

@@ -78,6 +78,8 @@ PACKAGED = "there is no torch.package: pickle a GraphModule, or save its state_d
 WRITER = "SummaryWriter writes the files of events itself"
 AS_TORCH = "torch.library is there once cugrad.as_torch is imported: see docs/as-torch.md"
 NAMED = "PyTorch has named tensors no more: say dims by their numbers, or use the package einops"
+OF_LINALG = "gone from PyTorch, too, whose name raises: use linalg.solve, linalg.eigh (symeig), " \
+    "linalg.eig, linalg.lstsq, linalg.matrix_rank"  # fmt: skip
 FILES = "checksums are always written, and checked unless the file is mapped, copy-on-write"
 
 # space -> {reason: names, or patterns of names}. A space is a module or a class, "" the library.
@@ -85,6 +87,7 @@ ABSENT: dict[str, dict[str, str]] = {
     "": {
         MAPPED: "from_file",
         METHOD: "get_device",
+        OF_LINALG: "eig lstsq matrix_rank solve symeig",
         BUILT: "has_*",
         ALL_OF_THEM: "lobpcg",
         MASKED: "masked",
@@ -167,7 +170,7 @@ ABSENT: dict[str, dict[str, str]] = {
     "nn.parallel": {DISTRIBUTED: "comm"},
     "nn.Module": {
         OTHER_DEVICE: "ipu mtia xpu",
-        INTERNAL: "T_destination call_super_init dump_patches",
+        INTERNAL: "T_destination",
     },
     "cpu": {OLD: "amp"},
     "accelerator": {
@@ -326,7 +329,8 @@ ABSENT: dict[str, dict[str, str]] = {
     "sparse": {
         SPARSE: """
             SparseSemiStructuredTensor* as_sparse_gradcheck check_sparse_tensor_invariants
-            log_softmax semi_structured softmax solve to_sparse_semi_structured
+            log_softmax sampled_addmm semi_structured softmax solve spdiags spsolve
+            to_sparse_semi_structured
         """,
     },
     "nn.attention": {

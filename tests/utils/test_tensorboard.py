@@ -146,7 +146,19 @@ def test_a_closed_writer_opens_another_file(tmp_path: Path, theirs: Any) -> None
     assert [step for step, _ in records(tmp_path)] == [1, 2]
 
 
-@pytest.mark.parametrize("name", ["add_graph", "add_embedding", "add_mesh", "add_video"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "add_graph",
+        "add_embedding",
+        "add_mesh",
+        "add_video",
+        "add_tensor",
+        "add_onnx_graph",
+        "add_image_with_boxes",
+        "add_pr_curve_raw",
+    ],
+)
 def test_what_is_not_here_says_so(name: str, tmp_path: Path, theirs: Any) -> None:
     with SummaryWriter(tmp_path) as writer, pytest.raises(NotImplementedError, match=name):
         getattr(writer, name)()

@@ -357,15 +357,25 @@ def _view_as(self: Tensor, other: Tensor) -> Tensor:
     return recorded.view(self, D.inferred_shape(other._array.shape, self._array.size))
 
 
+def _expand_as(self: Tensor, other: Tensor) -> Tensor:
+    """A view in the shape of another tensor, in which dims of size 1 are repeated."""
+    return broadcast_to(self, other.shape)
+
+
+def _reshape_as(self: Tensor, other: Tensor) -> Tensor:
+    """The elements in the shape of another tensor: a view where memory allows one."""
+    return reshape(self, other.shape)
+
+
 METHODS = {
     **{name: globals()[name] for name in __all__ if not name.startswith("broadcast_t")},
     "broadcast_to": _broadcast_to,
     "expand": _expand,
-    "expand_as": lambda self, other: broadcast_to(self, other.shape),
+    "expand_as": _expand_as,
     "permute": _permute,
     "reshape": _reshape,
     "squeeze": _squeeze,
-    "reshape_as": lambda self, other: reshape(self, other.shape),
+    "reshape_as": _reshape_as,
     "view_as": _view_as,
 }
 

@@ -6,6 +6,7 @@ parameters from others, as `parametrizations.py` asks; `weight_norm.py` and `spe
 in the older way, by hooks; so does `prune.py`.
 """
 
+import sys as _sys
 import typing as _typing
 
 from ...runtime.lazy import lazily as _lazily
@@ -14,6 +15,8 @@ from .spectral_norm import remove_spectral_norm as remove_spectral_norm
 from .spectral_norm import spectral_norm as spectral_norm
 from .weight_norm import remove_weight_norm as remove_weight_norm
 from .weight_norm import weight_norm as weight_norm
+
+_sys.modules[f"{__name__}.stateless"] = stateless  # PyTorch's path of it
 
 if _typing.TYPE_CHECKING:  # what is imported when it is asked for
     from . import parametrizations as parametrizations

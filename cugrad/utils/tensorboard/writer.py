@@ -214,7 +214,8 @@ def _refusing(name: str) -> Callable[..., NoReturn]:
 
 
 for _name in (
-    "add_custom_scalars", "add_embedding", "add_graph", "add_mesh", "add_pr_curve", "add_video",
+    "add_custom_scalars", "add_embedding", "add_graph", "add_image_with_boxes", "add_mesh",
+    "add_onnx_graph", "add_pr_curve", "add_pr_curve_raw", "add_tensor", "add_video",
 ):  # fmt: skip
     setattr(SummaryWriter, _name, _refusing(_name))
 

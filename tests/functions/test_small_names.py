@@ -1,0 +1,34 @@
+"""Small names that programs use, each in a line or two."""
+
+from __future__ import annotations
+
+import importlib
+
+import cugrad
+
+
+def test_every_method_of_a_tensor_says_what_it_does() -> None:
+    names = [n for n in dir(cugrad.Tensor) if not n.startswith("_")]
+    methods = {n: getattr(cugrad.Tensor, n, None) for n in names}
+    silent = [n for n, m in methods.items() if callable(m) and not (m.__doc__ or "").strip()]
+    assert not silent
+
+
+def test_the_path_of_functional_call() -> None:
+    stateless = importlib.import_module("cugrad.nn.utils.stateless")
+    assert stateless is cugrad.nn.utils.stateless is cugrad.nn.stateless
+
+
+def test_sums_of_adagrad_are_shared() -> None:
+    parameter = cugrad.nn.Parameter(cugrad.ones(3))
+    optimizer = cugrad.optim.Adagrad([parameter], initial_accumulator_value=0.5)
+    parameter.grad = cugrad.ones(3)
+    optimizer.step()
+    optimizer.share_memory()
+    total = optimizer.state[parameter]["sum"]
+    assert total.is_shared() and total.tolist() == [1.5] * 3
+
+
+def test_what_a_process_has_raised() -> None:
+    error = cugrad.multiprocessing.ProcessRaisedException("it fell", error_index=1, error_pid=7)
+    assert (error.msg, error.error_index, error.pid) == ("it fell", 1, 7)
