@@ -240,6 +240,15 @@ def test_states_elsewhere_on_a_gpu_rehearse(tmp_path: Path) -> None:
     assert streamed["losses"] == plain["losses"] and streamed["step"] > 0
 
 
+def test_steps_on_the_host_are_timed_beside_their_bytes() -> None:
+    words = ["--elements", "4096", "--times", "1", "--only", "SGD"]
+    run = subprocess.run(
+        [sys.executable, "benchmarks/host_step.py", *words],
+        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0 and "SGD momentum=0.9" in run.stdout, run.stdout + run.stderr
+
+
 def offload(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "benchmarks/offload.py", *words],
