@@ -273,6 +273,7 @@ def ops() -> list[Case]:
              lambda a, b: a.scatter(0, wide, b), "2/3", 2, 3),
         Case("scatter_add", lambda: (tensor(8, 8), tensor(4, 8)),
              lambda a, b: a.scatter_add(0, wide, b), "2/1", 1, 1),
+        *reductions(),
         Case("index_add", lambda: (tensor(8, 8), tensor(8, 8)),
              lambda a, b: a.index_add(0, index, b), "2/1", 2, 2),
         Case("index_select", square(), lambda a: a.index_select(0, index), "1/2", 1, 2),
@@ -293,6 +294,23 @@ def ops() -> list[Case]:
         Case("ResNet-18, by cuDNN, channels last", lambda: (last(tensor(2, 3, 64, 64)),),
              last(resnet18(10, width=4)), "62/130", 90, 110, cudnn=True),
     ]  # fmt: skip
+
+
+def reductions() -> list[Case]:
+    """By indices, which are the same for all that lies behind their dim."""
+    index = torch.tensor(np.random.default_rng(0).integers(0, 8, (8,)))
+    pair = lambda: (tensor(8, 8), tensor(8, 8))
+    found = []
+    for how, theirs, goals in (("amax", "2/12", (2, 3)), ("amin", "2/12", (2, 3)),
+                               ("prod", "2/many", (2, 3)), ("mean", "8/many", (5, 2))):  # fmt: skip
+        wide = lambda a, b, how=how: a.scatter_reduce(0, index[:, None].expand(8, 8), b, how)
+        found.append(Case(f"scatter_reduce {how}", pair, wide, theirs, *goals))
+        by_slices = lambda a, b, how=how: a.index_reduce(0, index, b, how)
+        found.append(Case(f"index_reduce {how}", pair, by_slices, theirs, *goals))
+    half = lambda: tuple(tensor(8, 8, dtype=BFLOAT16) for _ in range(2))
+    without = lambda a, b: a.index_reduce(0, index, b, "amax", include_self=False)
+    found.append(Case("index_reduce amax, bfloat16", half, without, "3/many", 4, 3))
+    return found
 
 
 def steps() -> list[Counts]:

@@ -78,13 +78,13 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
 
     On a CPU it always does. On CUDA sums over repeated indices (`index_add`, `scatter_add`, the
     gradient of an embedding or of indexing, `bincount` with weights) are otherwise added in any
-    order by atomics; with `mode` values are sorted and added in pairs, which is slower. Of several
-    values that `scatter`, `put`, `index_copy` or `x[i] = v` write to one place on CUDA any may
-    stay; with `mode` it is the last, as on a CPU. All have a form that is deterministic, so nothing
-    raises as in PyTorch, and `warn_only` is remembered and changes nothing. With several streams
-    cuBLAS asks for more: the environment variable CUBLAS_WORKSPACE_CONFIG=:4096:8, set before the
-    start. As in PyTorch, what `empty` and its like return is filled: nan, the largest integer,
-    True.
+    order by atomics, and products by `scatter_reduce` and `index_reduce` are multiplied so; with
+    `mode` values are sorted and meet in pairs, which is slower. Of several values that `scatter`,
+    `put`, `index_copy` or `x[i] = v` write to one place on CUDA any may stay; with `mode` it is the
+    last, as on a CPU. All have a form that is deterministic, so nothing raises as in PyTorch, and
+    `warn_only` is remembered and changes nothing. With several streams cuBLAS asks for more: the
+    environment variable CUBLAS_WORKSPACE_CONFIG=:4096:8, set before the start. As in PyTorch, what
+    `empty` and its like return is filled: nan, the largest integer, True.
     """
     _want_bool("_set_deterministic_algorithms(): argument 'mode' (position 1)", mode)
     _want_bool("_set_deterministic_algorithms(): argument 'warn_only'", warn_only)

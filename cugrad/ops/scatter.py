@@ -140,7 +140,7 @@ def _jvp(
 
 row(
     "scatter_reduce", "self index src", _scatter_reduce, NONE,
-    self=_self_grad, src=_src_grad, jvp=_jvp,
+    self=_self_grad, src=_src_grad, jvp=_jvp, kernels=(2, 3),
     doc="reduce is prod, amax or amin; sum and mean are scatter_add",
 )  # fmt: skip
 

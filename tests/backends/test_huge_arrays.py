@@ -106,6 +106,9 @@ FORWARD: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("scatter", [(ROWS, HALF), ((MANY, 40), INDEX), ((MANY, 40), HALF)], {"dim": 1}),
     ("scatter_zero", [(ROWS, HALF), (ROWS, INDEX)], {"dim": 1}),
     ("scatter_add", [(ROWS, HALF), ((MANY, 40), INDEX), ((MANY, 40), HALF)], {"dim": 1}),
+    *[("scatter_reduce", [(ROWS, HALF), (shape, INDEX), (shape, HALF)],
+       {"dim": 1, "reduce": how, "include_self": how == "prod"})
+      for how in ("prod", "amax") for shape in ((MANY, 40), ROWS)],
     ("embedding_dense_backward", [((3, N), HALF), ((3,), INDEX)], {"num_weights": MANY}),
     ("index_select_backward", [((MANY, 2), HALF), ((2,), INDEX)], {"shape": ROWS, "dim": 1}),
     ("index_select_backward", [((2, 2**12), HALF), ((2,), INDEX)],
@@ -190,6 +193,10 @@ BACKWARD: list[tuple[str, Made, dict[str, Made], list[tuple[int, ...]], dict[str
     ("sort", (ROWS, HALF), {"indices": (ROWS, INDEX)}, [ROWS], {"dim": 1}),
     *[(name, (ROWS, HALF), {"self": (ROWS, HALF), "result": (ROWS, HALF)}, [ROWS], {"dim": 1})
       for name in ("cumprod", "logcumsumexp")],
+    *[("scatter_reduce", (ROWS, HALF),
+       {"self": (ROWS, HALF), "index": (shape, INDEX), "src": (shape, HALF),
+        "result": (ROWS, HALF)}, [ROWS, shape, shape], {"dim": 1, "reduce": how})
+      for how in ("prod", "amax") for shape in ((MANY, 40), ROWS)],
     ("gelu", (ROWS, HALF), {"self": (ROWS, HALF)}, [ROWS], {}),
     ("mul", (ROWS, HALF), {"self": (ROWS, HALF), "other": ((N,), HALF)}, [ROWS, (N,)], {}),
     ("mul", (ROWS, HALF), {"self": (ROWS, HALF), "other": ((MANY, 1), HALF)}, [ROWS, (MANY, 1)],

@@ -19,7 +19,7 @@ from cugrad.backends import get  # noqa: E402
 from cugrad.backends.wanted import wanted  # noqa: E402
 from cugrad.ops.table import TABLE, raw  # noqa: E402
 from tests.backends import cuda_toolchain as toolchain  # noqa: E402
-from tests.backends.written_cases import CASES, NO_KERNELS, Case  # noqa: E402
+from tests.backends.written_cases_placed import CASES, NO_KERNELS, Case  # noqa: E402
 from tests.support import fake_cuda  # noqa: E402
 
 pytestmark = [
@@ -57,6 +57,9 @@ def runs() -> Iterator[Run]:
                 yield Run(case, dtype, "dense")
             for layout in ("turned", "shifted", "last"):
                 yield Run(case, DTYPES[0], layout)
+        elif case.name == "scatter_reduce" and case.gradients:
+            for dtype in DTYPES[1:]:
+                yield Run(case, dtype, "dense")
         elif case.name.startswith("max_pool2d") or case.params.get("dim") == (2, 3):
             # what has its channels last is computed in another way
             yield Run(case, DTYPES[0], "last")
@@ -369,3 +372,12 @@ else:
         assert run(grad, index, (2,), 0)._host.tolist() == [2 * ordering.MOST, 0]
         monkeypatch.setattr(wanted, "deterministic", True)
         assert run(grad, index, (2,), 0) is None
+
+    def test_products_in_any_order_are_not_made_where_bits_must_be_the_same(
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(wanted, "deterministic", True)
+        x, index = on_device(np.ones((3, 2), np.float32)), on_device(np.zeros((3, 2), np.int64))
+        run = registry.FORWARDS["scatter_reduce"]
+        assert run(x, index, x, 0, "prod", True) is None
+        assert run(x, index, x, 0, "amax", True)._host.tolist() == [[1, 1]] * 3

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 import ml_dtypes  # noqa: F401 - whose dtypes NumPy knows by name then
 import numpy as np
 
-__all__ = ["CASES", "Case", "NO_KERNELS"]
+__all__ = [
+    "CASES", "Case", "NO_KERNELS", "case", "drawn", "normal", "whole_numbers", "with_ties",
+]  # fmt: skip
 
 # Gradients that are views: tests/backends/test_written_attention.py, test_kept_launches.py
 NO_KERNELS = {"unbind", "split_with_sizes", "cat", "stack"}
@@ -347,131 +349,6 @@ for dtype in ("float16", "bfloat16", "float32"):
         case("sort", f"{dtype} {down}", drawn(every), {"dim": 1, "descending": down})
 for largest in (False, True):  # of parts, the last of which has fewer elements than are wanted
     case("topk", f"long {largest}", drawn(normal(2, 4098)), {"k": 5, "dim": 1, "largest": largest})
-
-# Sums by indices ----------------------------------------------------------------------------------
-
-for shape, few, dim in (((5, 9), (5, 70), 1), ((3, 4, 2), (3, 50, 2), 1), ((7, 3), (40, 3), 0),
-                        ((9, 2), (2100, 2), 0), ((4, 3), (2, 3), 0)):  # fmt: skip
-    operands = [normal(*few), whole_numbers(shape[dim], *few)]
-    if few[dim] > 32:
-        case("gather_backward", f"{few} {dim}", drawn(*operands), {"shape": shape, "dim": dim},
-             slack=40)  # fmt: skip
-    case("scatter_add", f"{few} {dim}", drawn(normal(*shape), *reversed(operands)), {"dim": dim},
-         slack=40)  # fmt: skip
-for shape, dim, count in (((9, 5), 0, 40), ((3, 6, 4), 1, 9), ((2, 7), 1, 1)):
-    few = (*shape[:dim], count, *shape[dim + 1 :])
-    index = whole_numbers(shape[dim], count, least=-shape[dim] if dim else 0)
-    case("index_select_backward", f"{few}", drawn(normal(*few), index),
-         {"shape": shape, "dim": dim}, slack=20)  # fmt: skip
-    for alpha in (1, -0.5):
-        case("index_add", f"{few} {alpha}", drawn(normal(*shape), index, normal(*few)),
-             {"dim": dim, "alpha": alpha}, slack=20)  # fmt: skip
-case("index_backward", "a matrix of indices", drawn(normal(3, 2, 2, 4)),
-     {"shape": (3, 5, 4), "indices": (slice(None), np.array([[0, 4], [0, 2]]))})  # fmt: skip
-case("index_backward", "one index", drawn(normal(4)),
-     {"shape": (5, 4), "indices": (np.array(3),)})  # fmt: skip
-
-# Picked and joined --------------------------------------------------------------------------------
-
-# rows of less than a word, of some, of more than a block copies at once
-PICKS = [((5,), 0, (9,)), ((5, 3), 0, (2, 4)), ((2, 5, 24), 1, (3,)), ((3, 4, 5, 2), 2, (7,)),
-         ((2, 3, 4200), 1, (2,)), ((40, 8), 0, (300,)), ((2, 7), 1, (33,))]  # fmt: skip
-for shape, dim, named in PICKS:
-    index = whole_numbers(shape[dim], *named, least=-shape[dim])
-    if len(named) == 1:
-        case("index_select", f"{shape} {dim}", drawn(normal(*shape), index), {"dim": dim})
-    if dim == 0:
-        case("embedding", f"{shape}", drawn(normal(*shape), index), {"padding_idx": -1})
-    numbers = np.random.default_rng(0).integers(-shape[dim], shape[dim], named)
-    indices = (*[slice(None)] * dim, numbers.astype(np.int32 if dim else np.int64))
-    case("index", f"{shape} {dim}", drawn(normal(*shape)), {"indices": indices})
-# shape, the dims that are named, and the shapes of their indices: side by side, and others between
-SEVERAL: list[tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, ...], ...]]] = [
-    ((5, 6), (0, 1), ((9,), (9,))), ((3, 5, 4), (1, 2), ((2, 1), (3,))),
-    ((3, 4, 5, 24), (1, 2), ((7,), (1,))), ((4, 3, 5), (0, 2), ((300,), (300,))),
-    ((2, 3, 4, 5), (0, 1, 2, 3), ((6,), (2, 1), (6,), (2, 6))),
-    ((5, 6, 7), (0, 1), ((2, 1, 3, 1), (1, 4, 1, 2))),
-    ((2, 3, 4, 5), (0, 1, 3), ((8,), (1,), (8,))),
-]  # fmt: skip
-for shape, dims, named in SEVERAL:
-    rng, indices = np.random.default_rng(0), [slice(None)] * (dims[-1] + 1)
-    kind = np.int32 if dims == (1, 2) else np.int64
-    for d, few in zip(dims, named):
-        indices[d] = rng.integers(-shape[d], shape[d], few).astype(kind)
-    case("index", f"{shape} {dims}", drawn(normal(*shape)), {"indices": tuple(indices)})
-    grad = np.ones(shape)[tuple(indices)].shape
-    case("index_backward", f"{shape} {dims}", drawn(normal(*grad)),
-         {"shape": shape, "indices": tuple(indices)}, slack=20)  # fmt: skip
-for dtype in ("bool", "int16", "complex128"):
-    few = lambda rng, kind=dtype: rng.integers(0, 5, (6, 4, 5)).astype(kind)
-    pair = np.array([1, 5, 3]), np.array([[0], [2]])
-    case("index", f"{dtype} of two", drawn(few), {"indices": pair})
-
-for dtype in ("bool", "uint8", "int16", "int64", "complex64", "complex128"):
-    few = lambda rng, kind=dtype: rng.integers(0, 5, (6, 3, 5)).astype(kind)
-    for dim in (0, 2):
-        case("index_select", f"{dtype} {dim}", drawn(few, whole_numbers((6, 3, 5)[dim], 4)),
-             {"dim": dim})  # fmt: skip
-    case("cat", dtype, drawn([few, few]), {"dim": 1})
-
-# as they lie, and in some order of the dims: neighbours that stay so, and others
-COPIES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
-    ((4, 3, 16), (1, 0, 2)), ((300, 7), (1, 0)), ((2, 3, 5, 4), (0, 2, 1, 3)),
-    ((3, 5, 2), (2, 0, 1)),
-]  # fmt: skip
-for shape, dims in COPIES:
-    turned: Any = lambda rng, s=shape, d=dims: rng.random(s).transpose(d)
-    case("clone", f"{shape} {dims}", drawn(turned), {"order": "C"})
-    case("unsafe_view", f"{shape} {dims}", drawn(turned), {"shape": (prod(shape),)})
-for dtype in ("bool", "int64", "complex64"):
-    case("clone", dtype, drawn(lambda rng, d=dtype: rng.integers(0, 5, (9, 4)).astype(d).T),
-         {"order": "C"})  # fmt: skip
-
-# planes of one element, of less than a word, of packs, of more than a block
-TRIANGLES = [((5, 4), 0), ((1, 1), 0), ((3, 7), -1), ((2, 3, 8, 8), 1), ((2, 40, 48), -3),
-             ((4, 12), 90), ((4, 12), -90), ((600, 3), -2)]  # fmt: skip
-for shape, diagonal in TRIANGLES:
-    for name in ("tril", "triu"):
-        case(name, f"{shape} {diagonal}", drawn(normal(*shape)), {"diagonal": diagonal})
-for dtype in ("bool", "uint8", "int16", "int64", "complex64", "complex128"):
-    few = lambda rng, kind=dtype: rng.integers(0, 5, (2, 9, 6)).astype(kind)
-    for name in ("tril", "triu"):
-        case(name, dtype, drawn(few), {"diagonal": 1})
-    turned = lambda rng, kind=dtype: rng.integers(0, 5, (9, 6)).astype(kind).T
-    case("tril", f"turned {dtype}", drawn(turned))
-    swapped = lambda rng, kind=dtype: rng.integers(0, 5, (3, 2, 4, 5)).astype(kind).swapaxes(0, 1)
-    case("triu", f"planes {dtype}", drawn(swapped))
-
-# parts of less than a word, of some, of more than a block copies; empty ones, and many
-JOINS = [((3,), 0, (1, 4)), ((4, 8), 1, (8, 16, 8)), ((5, 3), 0, (2, 0, 3)), ((2, 4, 6), 1, (4, 1)),
-         ((2, 5000), 1, (4000, 1000)), ((2, 3), 1, (0, 3)),
-         ((3, 2), 1, tuple(range(20)))]  # fmt: skip
-for shape, dim, parts in JOINS:
-    whole_shapes = [(*shape[:dim], n, *shape[dim + 1 :]) for n in parts]
-    case("cat", f"{shape} {parts}", drawn([normal(*s) for s in whole_shapes]), {"dim": dim},
-         (("tensors",),))  # fmt: skip
-for shape, count in (((2, 3), 2), ((4,), 5), ((), 3), ((2, 1030), 17)):
-    for dim in range(len(shape) + 1):
-        case("stack", f"{shape} {dim}", drawn([normal(*shape)] * count), {"dim": dim},
-             (("tensors",),))  # fmt: skip
-
-
-def once_each(n: int, *shape: int, dim: int) -> Callable[[Any], Any]:
-    """Indices along a dim, of which no line has one twice."""
-
-    def make(rng: Any) -> Any:
-        whole = rng.random((*shape[:dim], n, *shape[dim + 1 :])).argsort(dim)
-        return np.ascontiguousarray(whole.take(range(shape[dim]), dim))
-
-    return make
-
-
-for shape, few, dim in (((5, 9), (5, 4), 1), ((3, 40, 2), (3, 33, 2), 1), ((70, 3), (7, 3), 0)):
-    index = once_each(shape[dim], *few, dim=dim)
-    case("scatter", f"{shape}", drawn(normal(*shape), index, normal(*few)), {"dim": dim})
-    case("scatter_zero", f"{shape}", drawn(normal(*shape), index), {"dim": dim})
-case("scatter", "integers", drawn(whole_numbers(9, 3, 4), once_each(4, 3, 2, dim=1),
-                                  whole_numbers(9, 3, 2)), {"dim": 1})  # fmt: skip
 
 # Statistics ---------------------------------------------------------------------------------------
 

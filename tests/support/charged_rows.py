@@ -28,7 +28,7 @@ from cugrad.backends import get, simulated  # noqa: E402
 from cugrad.backends.cupy.written.registry import BACKWARDS, FORWARDS  # noqa: E402
 from cugrad.ops.table import ELEMENTWISE, TABLE  # noqa: E402
 from cugrad.tensor import Tensor, make  # noqa: E402
-from tests.backends.written_cases import CASES  # noqa: E402
+from tests.backends.written_cases_placed import CASES  # noqa: E402
 from tests.ops import samples  # noqa: E402
 from tests.ops.sampling import LINES  # noqa: E402
 

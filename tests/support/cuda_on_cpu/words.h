@@ -188,6 +188,7 @@ template <class To, class From> ON_CPU_PLAIN To on_cpu_bits(From x)
     return found;
 }
 inline double __longlong_as_double(long long x) { return on_cpu_bits<double>(x); }
+inline long long __double_as_longlong(double x) { return on_cpu_bits<long long>(x); }
 inline int __float_as_int(float x) { return on_cpu_bits<int>(x); }
 inline unsigned __float_as_uint(float x) { return on_cpu_bits<unsigned>(x); }
 inline float __int_as_float(int x) { return on_cpu_bits<float>(x); }

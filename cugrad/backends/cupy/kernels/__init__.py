@@ -17,7 +17,7 @@ PART = "\n//--\n"  # between what a kernel begins with and the kernel
 STORED = {
     "float16": "__half", "bfloat16": "__nv_bfloat16", "float32": "float", "float64": "double",
     "int32": "int", "int64": "long long", "uint8": "unsigned char", "uint16": "unsigned short",
-    "bool": "bool",
+    "int8": "signed char", "int16": "short", "bool": "bool",
 }  # fmt: skip
 ACCUMULATED = {
     **STORED, "float16": "float", "bfloat16": "float",

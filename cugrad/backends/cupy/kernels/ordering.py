@@ -208,16 +208,17 @@ __device__ __forceinline__ bool index_before(i64 a, int i, i64 b, int j)
     return i >= P || j >= P || a == b ? i < j : a < b;
 }
 extern "C" __global__ void __launch_bounds__(1024) add_in_order(
-    const T* x, const T* g, const W* indices, T* out, i64 n, int count, i64 inner,
-    i64 with_indices)
+    const T* x, const T* g, const W* indices, T* out, i64 n, int count, i64 inner, i64 step0,
+    i64 step1, i64 step2, i64 with_indices)
 {
     __shared__ i64 keys[P];
     __shared__ int places[P];
     const i64 line = blockIdx.x, from = line / inner * count * inner + line % inner;
+    const W* own = indices + line / inner * step0 + line % inner * step2;
     const i64 base = line / inner * n * inner + line % inner;
     const bool has_indices = line < with_indices;
     for (int e = threadIdx.x; e < P; e += blockDim.x) {
-        i64 index = has_indices && e < count ? (i64)indices[from + e * inner] : 0;
+        i64 index = has_indices && e < count ? (i64)own[e * step1] : 0;
         if (index < 0 || index >= n) index = (index % n + n) % n;  // as CuPy does
         keys[e] = index, places[e] = has_indices && e < count ? e : P + e;
     }

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from . import whole
+from . import PART, whole
 
-__all__ = ["KERNELS", "NAMES", "SOURCE"]
+__all__ = ["KERNELS", "NAMED", "NAMES", "SOURCE"]
+
+NAMED = r"""
+// In (outer, n, inner), the place that the index i of (outer, count, inner) names along n. Indices
+// lie with steps of their own.
+__device__ __forceinline__ i64 named_by(
+    const W* indices, i64 i, i64 n, i64 count, i64 inner, i64 step0, i64 step1, i64 step2)
+{
+    const i64 outer = i / (count * inner), rest = i % (count * inner);
+    const i64 column = rest % inner;
+    i64 index = (i64)indices[outer * step0 + rest / inner * step1 + column * step2];
+    if (index < 0 || index >= n) index = (index % n + n) % n;  // as CuPy does
+    return (outer * n + index) * inner + column;
+}
+"""
 
 KERNELS = {
     # Elements whose bit is 1, times a scale, and 0 for others; bits lie eight to a byte, the first
@@ -23,15 +37,13 @@ extern "C" __global__ void __launch_bounds__(256) keep_by_bits(
 }
 """,
     # Of x, (outer, n, inner), the elements that indices, (outer, count, inner), name along n.
-    "gather": r"""
+    "gather": NAMED + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) gather(
-    const T* x, const W* indices, T* y, i64 size, i64 n, i64 count, i64 inner)
+    const T* x, const W* indices, T* y, i64 size, i64 n, i64 count, i64 inner, i64 step0,
+    i64 step1, i64 step2)
 {
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= size) return;
-    i64 index = (i64)indices[i];
-    if (index < 0 || index >= n) index = (index % n + n) % n;  // as CuPy does
-    y[i] = x[(i / (count * inner) * n + index) * inner + i % inner];
+    if (i < size) y[i] = x[named_by(indices, i, n, count, inner, step0, step1, step2)];
 }
 """,
     # Where several indices lead together, of arrays (.., size1, size2): to the sum of each, within
@@ -63,15 +75,16 @@ extern "C" __global__ void __launch_bounds__(256) places_of_several(
     # are indices for the first `outer` only.
     "gather_backward": r"""
 extern "C" __global__ void __launch_bounds__(256) gather_backward(
-    const T* g, const W* indices, T* x, i64 size, i64 n, i64 count, i64 inner, i64 outer)
+    const T* g, const W* indices, T* x, i64 size, i64 n, i64 count, i64 inner, i64 step0,
+    i64 step1, i64 step2, i64 outer)
 {
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= size) return;
-    const i64 own = i / inner % n;
-    const i64 from = i / (n * inner) * count * inner + i % inner;
+    const i64 own = i / inner % n, line = i / (n * inner);
+    const i64 from = line * count * inner + i % inner;
     A sum = 0;
-    for (i64 j = 0; j < count && i / (n * inner) < outer; ++j) {
-        i64 index = (i64)indices[from + j * inner];
+    for (i64 j = 0; j < count && line < outer; ++j) {
+        i64 index = (i64)indices[line * step0 + j * step1 + i % inner * step2];
         if (index < 0 || index >= n) index = (index % n + n) % n;
         if (index == own) sum += (A)g[from + j * inner];
     }
@@ -122,27 +135,25 @@ extern "C" __global__ void __launch_bounds__(256) begin_with(const T* x, T* y, i
 }
 """,
     # x, (outer, n, inner), at indices, (outer, count, inner), becomes what g has there, or 0.
-    "put_by_index": r"""
+    "put_by_index": NAMED + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) put_by_index(
-    const T* g, const W* indices, T* x, i64 size, i64 n, i64 count, i64 inner)
+    const T* g, const W* indices, T* x, i64 size, i64 n, i64 count, i64 inner, i64 step0,
+    i64 step1, i64 step2)
 {
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= size) return;
-    i64 index = (i64)indices[i];
-    if (index < 0 || index >= n) index = (index % n + n) % n;
-    x[(i / (count * inner) * n + index) * inner + i % inner] = g ? g[i] : (T)0;
+    x[named_by(indices, i, n, count, inner, step0, step1, step2)] = g ? g[i] : (T)0;
 }
 """,
     # x, (outer, n, inner), += g where indices, (outer, count, inner), say, in any order.
-    "add_by_index": r"""
+    "add_by_index": NAMED + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) add_by_index(
-    const T* g, const W* indices, T* x, i64 size, i64 n, i64 count, i64 inner)
+    const T* g, const W* indices, T* x, i64 size, i64 n, i64 count, i64 inner, i64 step0,
+    i64 step1, i64 step2)
 {
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= size) return;
-    i64 index = (i64)indices[i];
-    if (index < 0 || index >= n) index = (index % n + n) % n;
-    atomicAdd(x + (i / (count * inner) * n + index) * inner + i % inner, g[i]);
+    atomicAdd(x + named_by(indices, i, n, count, inner, step0, step1, step2), g[i]);
 }
 """,
     # How often indices name each of n rows, and for each index how many have named its row before,

@@ -1,10 +1,11 @@
 """Rows that move elements to where indices say, or beside each other.
 
 `copies.py` has those that only copy, of any dtype; begin there. `sums.py` has dropout, gather,
-scatter, and sums by indices, `several.py` what several arrays of indices name, `neighbours.py`
-gradients that lie as their operands do. Only `cugrad/backends/cupy/written` imports from here.
+scatter, and sums by indices, `reduced.py` products and extrema by indices, `several.py` what
+several arrays of indices name, `neighbours.py` gradients that lie as their operands do. Only
+`cugrad/backends/cupy/written` imports from here.
 """
 
-from . import copies, neighbours, several, sums
+from . import copies, neighbours, reduced, several, sums
 
-__all__ = ["copies", "neighbours", "several", "sums"]
+__all__ = ["copies", "neighbours", "reduced", "several", "sums"]

@@ -27,9 +27,9 @@ from ..launch import (
 from ..ordering import MOST, places_for
 from ..plans import kept
 from ..registry import NodeCall, backward, forward
-from .copies import INDICES, MOST_Y, team_for
+from .copies import INDICES, MOST_Y, span, team_for
 
-__all__ = ["added_along", "with_rows"]
+__all__ = ["STORED_AS", "Lines", "added_along", "begin", "lines_of", "with_rows"]
 
 Array = Any  # cupy.ndarray
 ndarray = cupy.ndarray
@@ -62,10 +62,25 @@ def dropout(self: Array, bits: Array, mask_shape: tuple[int, ...], p: float) -> 
     return _by_bits(self, bits, 1 / (1 - p) if p < 1 else 0.0)
 
 
-def _lines(x: Array, index: Array, dim: int) -> tuple[int, int, int] | None:
-    """How many elements an array has along a dim, and an index; and how many lie behind each.
+class Lines(NamedTuple):
+    """How many elements an array has along a dim, and an index; and how many lie behind each. The
+    index, and the steps in it from the one to the next: before the dim, along it, and behind.
+    """
 
-    None where the index is smaller than the array in another dim than the first.
+    n: int
+    count: int
+    inner: int
+    index: Array
+    steps: tuple[int, int, int]
+
+    @property
+    def told(self) -> tuple[Any, ...]:
+        return (*map(int64, self[:3]), *map(int64, self.steps))
+
+
+def lines_of(x: Array, index: Array, dim: int) -> Lines | None:
+    """Of an array and an index of as many dims; None where the index is smaller than the array in
+    another dim than the first.
     """
     if name_of(index.dtype) not in INDICES or x.ndim != index.ndim or not 0 <= dim < x.ndim:
         return None
@@ -73,20 +88,27 @@ def _lines(x: Array, index: Array, dim: int) -> tuple[int, int, int] | None:
     alike = [x.shape[d] == index.shape[d] for d in range(start, x.ndim) if d != dim]
     if not all(alike) or index.shape[0] > x.shape[0] and start or not (x.size and index.size):
         return None
-    return x.shape[dim], index.shape[dim], prod(x.shape[dim + 1 :])
+    inner = prod(x.shape[dim + 1 :])
+    above, within = span(index, range(dim)), span(index, range(dim + 1, index.ndim))
+    if above is None or within is None:
+        index = dense(index)
+        above, within = span(index, range(dim)), span(index, range(dim + 1, index.ndim))
+        assert above is not None and within is not None
+    steps = [step // index.itemsize for step in (above[1], index.strides[dim], within[1])]
+    return Lines(x.shape[dim], index.shape[dim], inner, index, tuple(steps))
 
 
 @forward("gather", keeps=True)
 def gather(self: Array, index: Array, dim: int) -> Array | None:
     """In one kernel, for elements of any dtype."""
-    lines, stored = _lines(self, index, dim), STORED_AS.get(self.dtype.itemsize)
+    lines, stored = lines_of(self, index, dim), STORED_AS.get(self.dtype.itemsize)
     if lines is None or stored is None:
         return None
     result = ndarray(index.shape, self.dtype)
     run = kernel(KERNELS["gather"], "gather", stored, name_of(index.dtype))
     arrays = [x.view(stored) for x in (dense(self), result)]
     run((blocks(result.size),), (BLOCK,),
-        (arrays[0], dense(index), arrays[1], int64(result.size), *map(int64, lines)))  # fmt: skip
+        (arrays[0], lines.index, arrays[1], int64(result.size), *lines.told))  # fmt: skip
     return result
 
 
@@ -98,16 +120,16 @@ def gather_backward(grad: Array, index: Array, shape: tuple[int, ...], dim: int)
     if name_of(grad.dtype) not in FLOATS or grad.shape != index.shape or 0 in shape:
         return None
     result = ndarray(tuple(shape), grad.dtype)
-    lines = _lines(result, index, dim)
+    lines = lines_of(result, index, dim)
     if lines is None:
         return None
-    if lines[1] > FEW:
+    if lines.count > FEW:
         return _added(None, grad, index, result, dim, lines)
     run = kernel(
         KERNELS["gather_backward"], "gather_backward", name_of(grad.dtype), name_of(index.dtype)
     )
     run((blocks(result.size),), (BLOCK,),
-        (dense(grad), dense(index), result, int64(result.size), *map(int64, lines),
+        (dense(grad), lines.index, result, int64(result.size), *lines.told,
          int64(prod(index.shape[:dim]))))  # fmt: skip
     return result
 
@@ -117,13 +139,13 @@ def scatter_add(self: Array, index: Array, src: Array, dim: int) -> Array | None
     """As `gather_backward`, to what is there."""
     if name_of(self.dtype) not in FLOATS or src.dtype != self.dtype or src.shape != index.shape:
         return None
-    lines = _lines(self, index, dim)
+    lines = lines_of(self, index, dim)
     if lines is None:
         return None
     return _added(dense(self), src, index, ndarray(self.shape, self.dtype), dim, lines)
 
 
-def _begin(y: Array, x: Array | None = None) -> Array:
+def begin(y: Array, x: Array | None = None) -> Array:
     """`y`, into which x is written, or zeros."""
     pack = pack_of(y.size, y, *([] if x is None else [x]))
     kernel(KERNELS["begin_with"], "begin_with", name_of(y.dtype), None, pack)(
@@ -133,16 +155,16 @@ def _begin(y: Array, x: Array | None = None) -> Array:
 
 def _put(self: Array, index: Array, src: Array | None, dim: int) -> Array | None:
     """A copy of self, in which src, or 0, stands where indices say; of elements of any dtype."""
-    lines, stored = _lines(self, index, dim), STORED_AS.get(self.dtype.itemsize)
+    lines, stored = lines_of(self, index, dim), STORED_AS.get(self.dtype.itemsize)
     if lines is None or stored is None:
         return None
     result = ndarray(self.shape, self.dtype)
     y = result.view(stored)
-    _begin(y, dense(self).view(stored))
+    begin(y, dense(self).view(stored))
     run = kernel(KERNELS["put_by_index"], "put_by_index", stored, name_of(index.dtype))
     values = None if src is None else dense(src).view(stored)
     run((blocks(index.size),), (BLOCK,),
-        (values, dense(index), y, int64(index.size), *map(int64, lines)))  # fmt: skip
+        (values, lines.index, y, int64(index.size), *lines.told))  # fmt: skip
     return result
 
 
@@ -168,33 +190,33 @@ def gradient_of_order(call: NodeCall) -> tuple[Array | None, ...] | None:
     if index is None or not shape or stored is None or 0 in g.shape:
         return None
     result = ndarray(shape, g.dtype)
-    lines = _lines(result, index, call.params["dim"] % len(shape))
+    lines = lines_of(result, index, call.params["dim"] % len(shape))
     if lines is None:
         return None
     run = kernel(KERNELS["put_by_index"], "put_by_index", stored, name_of(index.dtype))
     run((blocks(index.size),), (BLOCK,),
-        (dense(g), dense(index), result, int64(index.size), *map(int64, lines)))  # fmt: skip
+        (dense(g), lines.index, result, int64(index.size), *lines.told))  # fmt: skip
     return call.answer(self=result)
 
 
 def _added(
-    x: Array | None, g: Array, index: Array, result: Array, dim: int, lines: tuple[int, int, int]
+    x: Array | None, g: Array, index: Array, result: Array, dim: int, lines: Lines
 ) -> Array | None:
     """`result`, into which x and the sums of g are written; without x there are zeros."""
-    (n, count, inner), dtype = lines, name_of(result.dtype)
+    (n, count, inner, named, steps), dtype = lines, name_of(result.dtype)
     if count <= MOST:
         places, name = places_for(count), "add_in_order"
         run = kernel(ORDER[name], name, dtype, name_of(index.dtype), 1, P=places, R=1)
         run((result.size // n,), (max(1, places // 2),),
-            (x, dense(g), dense(index), result, int64(n), int32(count), int64(inner),
-             int64(prod(index.shape[:dim]) * inner)))  # fmt: skip
+            (x, dense(g), named, result, int64(n), int32(count), int64(inner),
+             *map(int64, steps), int64(prod(index.shape[:dim]) * inner)))  # fmt: skip
         return result
     if dtype not in ("float32", "float64") or wanted.deterministic:
         return None
-    _begin(result, x)
+    begin(result, x)
     run = kernel(KERNELS["add_by_index"], "add_by_index", dtype, name_of(index.dtype))
     run((blocks(g.size),), (BLOCK,),
-        (dense(g), dense(index), result, int64(g.size), *map(int64, lines)))  # fmt: skip
+        (dense(g), named, result, int64(g.size), *lines.told))  # fmt: skip
     return result
 
 
@@ -221,7 +243,7 @@ def with_rows(
     g, index, factor = dense(g), dense(index.reshape(-1)), accumulator(g.dtype)(factor)
     if count > SEVERAL:
         return _in_ranges(NamedRows(g, index, planes, n, width, factor, left_out), x, shape)
-    result = _begin(ndarray(shape, g.dtype), None if x is None else dense(x))
+    result = begin(ndarray(shape, g.dtype), None if x is None else dense(x))
     run = kernel(
         KERNELS["add_rows_by_index"], "add_rows_by_index", name_of(g.dtype), name_of(index.dtype)
     )
@@ -247,7 +269,7 @@ def _in_ranges(rows: NamedRows, x: Array | None, shape: tuple[int, ...]) -> Arra
     """A new array, of which each row is written once: what is added to it is listed before."""
     g, index, planes, n, width, factor, left_out = rows
     count, x = index.size, None if x is None else dense(x)
-    counts = _begin(ndarray((n + 2,), np.int32))
+    counts = begin(ndarray((n + 2,), np.int32))
     ranks, starts, order = (ndarray((size,), np.int32) for size in (count, n, count))
     long_rows = ndarray((count // MANY + 1,), np.int32)
     run = kernel(KERNELS["count_indices"], "count_indices", "int32", name_of(index.dtype))
