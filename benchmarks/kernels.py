@@ -220,6 +220,8 @@ def ops() -> list[Case]:
         Case("depthwise conv2d 3x3", depthwise, alone, "1/3", 1, 3, passes=(2, 5)),
         Case("depthwise conv2d 3x3, channels last", image(depthwise), alone, "1-2/3-6", 1, 3,
              passes=(2, 5)),
+        Case("unfold", images, lambda x: F.unfold(x, 3), "1/1", 1, 1),
+        Case("fold", lambda: (tensor(2, 36, 36),), lambda x: F.fold(x, (8, 8), 3), "1/1", 1, 1),
         Case("max_pool2d 3x3", images, lambda x: F.max_pool2d(x, 3, 2, 1), "1/1-2", 1, 1),
         Case("avg_pool2d 2x2", images, lambda x: F.avg_pool2d(x, 2), "1/1", 1, 1,
              passes=(1.25, 1.25)),

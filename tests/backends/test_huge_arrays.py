@@ -106,6 +106,11 @@ FORWARD: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("scatter", [(ROWS, HALF), ((MANY, 40), INDEX), ((MANY, 40), HALF)], {"dim": 1}),
     ("scatter_zero", [(ROWS, HALF), (ROWS, INDEX)], {"dim": 1}),
     ("scatter_add", [(ROWS, HALF), ((MANY, 40), INDEX), ((MANY, 40), HALF)], {"dim": 1}),
+    ("im2col", halves((2**14 + 1, 2**8, 16, 16)),
+     {"kernel_size": (3, 3), "dilation": ONES, "padding": ONES, "stride": ONES}),
+    ("col2im", halves((2**14 + 1, 9 * 2**8, 16 * 16)),
+     {"output_size": (16, 16), "kernel_size": (3, 3), "dilation": ONES, "padding": ONES,
+      "stride": ONES}),
     *[("scatter_reduce", [(ROWS, HALF), (shape, INDEX), (shape, HALF)],
        {"dim": 1, "reduce": how, "include_self": how == "prod"})
       for how in ("prod", "amax") for shape in ((MANY, 40), ROWS)],

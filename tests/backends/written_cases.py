@@ -175,6 +175,27 @@ for shape, weights, stride, padding, dilation, groups in CONVOLUTIONS:
          slack=40)  # fmt: skip
 case("convolution", "without bias", drawn(normal(1, 2, 5, 5), normal(2, 2, 3, 3), None), slack=20)
 
+# images, channels, size; kernel, stride, padding, dilation
+COLUMNS = [
+    ((2, 3, 8, 9), (3, 3), (1, 1), (1, 1), (1, 1)),
+    ((3, 2, 9, 7), (3, 2), (2, 1), (1, 0), (1, 2)),
+    ((1, 4, 5, 5), (5, 5), (1, 1), (0, 0), (1, 1)),
+    ((4, 1, 20, 19), (2, 3), (2, 3), (1, 2), (1, 1)),
+    ((300, 2, 2, 3), (1, 1), (1, 1), (0, 0), (1, 1)),
+]
+for shape, kernel, stride, padding, dilation in COLUMNS:
+    counts = [(s + 2 * p - d * (k - 1) - 1) // t + 1
+              for s, k, t, p, d in zip(shape[2:], kernel, stride, padding, dilation)]  # fmt: skip
+    by = {"kernel_size": kernel, "dilation": dilation, "padding": padding, "stride": stride}
+    rows = shape[1] * prod(kernel)
+    case("im2col", f"{shape}", drawn(normal(*shape)), by)
+    case("col2im", f"{shape}", drawn(normal(shape[0], rows, prod(counts))),
+         {"output_size": shape[2:], **by}, slack=20)  # fmt: skip
+for kind in ("bool", "int64", "complex64"):
+    few: Any = lambda rng, d=kind: rng.integers(0, 5, (2, 3, 4, 5)).astype(d)
+    case("im2col", kind, drawn(few),
+         {"kernel_size": (2, 2), "dilation": (1, 1), "padding": (1, 0), "stride": (1, 2)})
+
 POOLS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((2, 8, 9, 8), window(3, 2, 1)),
     ((2, 3, 9, 8), {**window((2, 3), None), "ceil_mode": True}),

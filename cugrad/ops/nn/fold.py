@@ -50,6 +50,7 @@ row(
     "im2col", "self", _im2col, LINEAR, promote=CAST,
     self=lambda m, g, self_shape, kernel_size, dilation, padding, stride: (
         m.col2im(g, self_shape[2:], kernel_size, dilation, padding, stride)),
+    kernels=(1, 0),
     doc="the windows of (N, C, *size) as (N, C * kernel, windows)",
 )  # fmt: skip
 
@@ -57,5 +58,6 @@ row(
     "col2im", "self", _col2im, LINEAR, promote=CAST,
     self=lambda m, g, kernel_size, dilation, padding, stride: (
         m.im2col(g, kernel_size, dilation, padding, stride)),
+    kernels=(1, 0),
     doc="the adjoint of im2col: adds (N, C * kernel, windows) to where they were read",
 )  # fmt: skip

@@ -10,6 +10,7 @@ functions. The row says what is computed, and is compared with the kernel in
 
 from . import (
     cells,
+    columns,
     convolution,
     norms,
     ordering,
@@ -29,6 +30,7 @@ __all__ = [
     "attention_of_mask",
     "backward_of",
     "cells",
+    "columns",
     "convolution",
     "forward_of",
     "norms",
