@@ -286,6 +286,7 @@ def ops() -> list[Case]:
              31, 57),
         Case("mean of a dim", square(), lambda a: a.mean(-1), "1/1", 1, 1),
         Case("mse_loss", lambda: (tensor(8, 8), tensor(8, 8)), F.mse_loss, "2/1", 3, 4),
+        *losses(),
         Case("GPT block", lambda: (tensor(2, 16, 64),), Block(64, 4), "16/28", 14, 24),
         Case("ResNet-18", lambda: (tensor(2, 3, 32, 32),), resnet18(10, width=4), "62/130",
              90, 110),
@@ -295,6 +296,25 @@ def ops() -> list[Case]:
              resnet18(10, width=4), "62/130", 90, 110, cudnn=True),
         Case("ResNet-18, by cuDNN, channels last", lambda: (last(tensor(2, 3, 64, 64)),),
              last(resnet18(10, width=4)), "62/130", 90, 110, cudnn=True),
+    ]  # fmt: skip
+
+
+def losses() -> list[Case]:
+    """Of elements, and lengths. A gradient of one number, and what its mean divides, are two."""
+    one, pair = lambda: (tensor(8, 8),), lambda: (tensor(8, 8), tensor(8, 8).detach())
+    return [
+        Case("l1_loss", pair, F.l1_loss, "3/4", 3, 3),
+        Case("smooth_l1_loss", pair, F.smooth_l1_loss, "2/3", 3, 3),
+        Case("huber_loss", pair, F.huber_loss, "2/3", 3, 3),
+        Case("binary_cross_entropy", pair, F.binary_cross_entropy, "2/3", 2, 3),
+        Case("binary_cross_entropy_with_logits", pair, F.binary_cross_entropy_with_logits, "5/6",
+             2, 3),
+        Case("glu", one, F.glu, "1/1", 1, 2),
+        Case("norm", one, lambda a: a.norm(), "1/5", 1, 2),
+        Case("norm of a dim", one, lambda a: torch.linalg.vector_norm(a, dim=-1), "1/4", 1, 1),
+        Case("normalize", one, F.normalize, "3/12", 3, 4),
+        Case("cosine_similarity", lambda: (tensor(8, 8), tensor(8, 8)), F.cosine_similarity,
+             "8/20", 8, 9),
     ]  # fmt: skip
 
 

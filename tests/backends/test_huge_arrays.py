@@ -146,6 +146,7 @@ FORWARD: list[tuple[str, list[Any], dict[str, Any]]] = [
       for name, lead in (("mm", ()), ("bmm", (1,)), ("matmul", ()))],
     *[(name, halves(ROWS), {"dim": dim}) for name in ("sum", "mean") for dim in ((0,), (1,))],
     *[(name, halves(ROWS), {}) for name in ("sum", "mean", "max_all", "min_all")],
+    *[("linalg_vector_norm", halves(ROWS), {"dim": dim}) for dim in ((1,), None)],
     *[(name, halves(CUBE), {"dim": dim}) for name in ("amax", "amin") for dim in ((1,), (2,))],
     ("index", halves((2**10 + 1, 2**11, 2**10)),
      {"indices": (((2**21 + 1,), INDEX), ((2**21 + 1,), INDEX))}),

@@ -193,8 +193,12 @@ for shape, kernel, stride, padding, dilation in COLUMNS:
          {"output_size": shape[2:], **by}, slack=20)  # fmt: skip
 for kind in ("bool", "int64", "complex64"):
     few: Any = lambda rng, d=kind: rng.integers(0, 5, (2, 3, 4, 5)).astype(d)
-    case("im2col", kind, drawn(few),
-         {"kernel_size": (2, 2), "dilation": (1, 1), "padding": (1, 0), "stride": (1, 2)})
+    case(
+        "im2col",
+        kind,
+        drawn(few),
+        {"kernel_size": (2, 2), "dilation": (1, 1), "padding": (1, 0), "stride": (1, 2)},
+    )
 
 POOLS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((2, 8, 9, 8), window(3, 2, 1)),
@@ -385,6 +389,9 @@ for shape, dims in STATISTICS:
     for name in ("amax", "amin") if dims in ((1,), (1, 2), (2, 3)) else ():
         if shape != (3, 40, 5):
             case(name, f"{shape} {dims}", drawn(with_ties(*shape)), how, (("self",),))
+    if dims is None or dims[-1] == len(shape) - 1:
+        case("linalg_vector_norm", f"{shape} {dims}", drawn(normal(*shape)), {"ord": 2, **how},
+             slack=20)  # fmt: skip
     case("logsumexp", f"{shape} {dims}", drawn(normal(*shape)), how, (("self",),), slack=20)
     for name in ("var", "std"):
         case(name, f"{shape} {dims}", drawn(normal(*shape)), {**how, "correction": shape[0] % 2},
@@ -395,6 +402,8 @@ for shape, dims in (((50001,), None), ((2, 20000), (1,)), ((3, 3, 3000), (1,))):
         case(name, f"{shape} {dims}", drawn(normal(*shape)), {"dim": dims}, slack=200)
     for name in ("amax", "amin"):
         case(name, f"{shape} {dims}", drawn(with_ties(*shape)), {"dim": dims}, (("self",),))
+    case("linalg_vector_norm", f"{shape} {dims}", drawn(normal(*shape)), {"ord": 2, "dim": dims},
+         slack=200)  # fmt: skip
 for name in ("max_all", "min_all"):
     case(name, "", drawn(normal(5, 70)), {}, (("self",),))
 case("std", "equals", lambda rng: [np.ones((2, 3))], {"dim": (1,)}, (("self",),))

@@ -925,6 +925,14 @@ sample("huber", exactly([-3.0, -0.2, 0.4, 1.7]), delta=0.7,
            x, torch.zeros_like(x), reduction="none", delta=delta),
        reference=lambda np, x, delta=1.0: np.where(
            np.abs(x) <= delta, x * x / 2, (np.abs(x) - delta / 2) * delta))  # fmt: skip
+sample("smooth_l1", exactly([-3.0, -0.2, 0.4, 1.7]), beta=0.7,
+       torch=lambda torch, x, beta=1.0: torch.nn.functional.smooth_l1_loss(
+           x, torch.zeros_like(x), reduction="none", beta=beta),
+       reference=lambda np, x, beta=1.0: np.where(
+           np.abs(x) < beta, x * x / 2 / beta, np.abs(x) - beta / 2))  # fmt: skip
+sample("along", (3, 4), (3, 4), positive((3, 1)), integer=False,
+       reference=lambda np, g, x, norm: g * (x / norm),
+       torch=lambda torch, g, x, norm: g * (x / norm))  # fmt: skip
 sample("log_sigmoid", (3, 4), torch=_nn("logsigmoid"),
        reference=lambda np, x: -np.logaddexp(0, -x))  # fmt: skip
 sample("log_sigmoid", exactly([-1000.0, 1000.0, 0.0]))
@@ -1016,6 +1024,12 @@ sample("binary_cross_entropy_each", positive((3, 4), 0.1, 0.9), positive((4,), 0
        torch=lambda torch, x, t: torch.nn.functional.binary_cross_entropy(
            *torch.broadcast_tensors(x, t), reduction="none"))  # fmt: skip
 sample("binary_cross_entropy_each", exactly([0.3, 0.9]), exactly([0.0, 1.0]))
+sample("binary_cross_entropy_with_logits_each", (3, 4), positive((4,), 0.1, 0.9), integer=False,
+       reference=lambda np, x, t: np.logaddexp(0, -x) + (1 - t) * x,
+       torch=lambda torch, x, t: torch.nn.functional.binary_cross_entropy_with_logits(
+           *torch.broadcast_tensors(x, t), reduction="none"))  # fmt: skip
+sample("binary_cross_entropy_with_logits_each", exactly([-1000.0, 1000.0, 0.0]),
+       exactly([0.0, 1.0, 0.5]))  # fmt: skip
 sample("cumprod", (3, 4), dim=1, reference=lambda np, x, dim: np.cumprod(x, dim))
 sample("cumprod", exactly([[1.5, 0.0, -2.0, 0.5, 3.0], [0.0, 0.0, 2.0, 1.0, -1.0]]), dim=1)
 sample("cumprod", (7, 2), dim=0)
@@ -1024,7 +1038,7 @@ sample("cumprod", (2, 0), dim=1)
 
 REAL_ONLY |= {
     "gelu", "silu", "softplus", "mish", "log_sigmoid", "elu", "celu", "leaky_relu", "prelu_kernel",
-    "huber",
+    "huber", "smooth_l1", "along", "binary_cross_entropy_with_logits_each",
     "hardtanh", "hardsigmoid", "hardswish", "hardshrink", "softshrink", "threshold", "xlogy",
     "logaddexp", "logaddexp2", "logit", "erfc", "deg2rad", "rad2deg", "hypot", "copysign", "fmax",
     "fmin", "clamp_min", "clamp_max", "frac", "nan_to_num", "heaviside", "signbit", "isposinf",

@@ -350,7 +350,8 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     if size % 2:
         raise RuntimeError(f"Halving dimension must be even, but dimension {dim} is size {size}")
     half = size // 2
-    return recorded.gate(input.narrow(dim, 0, half), input.narrow(dim, half, half))
+    value, gate = recorded.split_with_sizes(input, (half, half), dim % input.dim())
+    return recorded.gate(value, gate)
 
 
 def gumbel_softmax(

@@ -137,7 +137,7 @@ def smooth_l1_loss(
     first, second = _broadcast(_numbers(input, target), _numbers(target, input))
     if beta == 0:
         return reduced((first - second).abs(), reduction)
-    return reduced(recorded.huber(first - second, beta) / beta, reduction)
+    return reduced(recorded.smooth_l1(first - second, beta), reduction)
 
 
 @autocasts
@@ -203,10 +203,11 @@ def binary_cross_entropy_with_logits(
         raise ValueError(
             f"Target size ({target.shape}) must be the same as input size ({input.shape})"
         )
-    log_sigmoid = recorded.log_sigmoid(input)
-    if pos_weight is not None:
-        log_sigmoid = log_sigmoid * ((pos_weight - 1) * target + 1)
-    losses = (1 - target) * input - log_sigmoid
+    if pos_weight is None:
+        losses = recorded.binary_cross_entropy_with_logits_each(input, target)
+    else:
+        log_sigmoid = recorded.log_sigmoid(input) * ((pos_weight - 1) * target + 1)
+        losses = (1 - target) * input - log_sigmoid
     return reduced(losses if weight is None else losses * weight, reduction)
 
 

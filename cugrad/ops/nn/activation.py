@@ -133,6 +133,17 @@ row("huber", "self", _huber, ELEMENTWISE, promote=FLOAT,
     refuses="c")  # fmt: skip
 
 
+def _smooth_l1(xp: Any, self: Array, beta: float = 1.0) -> Array:
+    x = wide(xp, self)
+    size = xp.abs(x)
+    return narrow(xp, xp.where(size < beta, x * x * 0.5 / beta, size - 0.5 * beta), self)
+
+
+row("smooth_l1", "self", _smooth_l1, ELEMENTWISE, promote=FLOAT,
+    self=lambda m, g, self, beta: g * m.hardtanh(self / beta, -1.0, 1.0), public=False,
+    doc="huber, over beta", refuses="c")  # fmt: skip
+
+
 def _log_sigmoid(xp: Any, self: Array) -> Array:
     x = wide(xp, self)
     return narrow(xp, xp.minimum(x, 0) - xp.log1p(xp.exp(-xp.abs(x))), self)
@@ -263,4 +274,18 @@ row("binary_cross_entropy_each", "input target", _binary_cross_entropy, ELEMENTW
         g * (input - target) / m.clamp(input * (1 - input), 1e-12, None)),
     target=lambda m, g, input: -g * m.logit(input),
     doc="-(target * log(input) + (1 - target) * log(1 - input)), for probabilities",
+    public=False, refuses="c")  # fmt: skip
+
+
+def _with_logits(xp: Any, input: Array, target: Array) -> Array:
+    x, t = wide(xp, input), wide(xp, target)
+    log_sigmoid = xp.minimum(x, 0) - xp.log1p(xp.exp(-xp.abs(x)))
+    return narrow(xp, (1 - t) * x - log_sigmoid, input)
+
+
+row("binary_cross_entropy_with_logits_each", "input target", _with_logits, ELEMENTWISE,
+    promote=FLOAT, node="BinaryCrossEntropyWithLogitsBackward0",
+    input=lambda m, g, input, target: g * (m.sigmoid(input) - target),
+    target=lambda g, input: -g * input,
+    doc="binary_cross_entropy_each of sigmoid(input), in log space",
     public=False, refuses="c")  # fmt: skip

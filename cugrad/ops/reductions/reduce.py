@@ -9,8 +9,8 @@ from math import inf, prod
 from typing import Any
 
 from ...dtypes import is_half
-from ..precision import is_complex, of_dtype_of, sum_of, wide
-from ..table import LINEAR, NONE, in_order, row
+from ..precision import is_complex, narrow, of_dtype_of, sum_of, wide
+from ..table import ELEMENTWISE, FLOAT, LINEAR, NONE, in_order, row
 
 Shape = tuple[int, ...]
 Dims = tuple[int, ...] | None
@@ -356,13 +356,35 @@ def _norm_slope(
     return m.masked_fill(direction * slope, origin, 0)
 
 
+def _along(xp: Any, grad: Any, self: Any, norm: Any) -> Any:
+    g, x, size = (wide(xp, y) for y in (grad, self, norm))
+    at_origin = size == 0
+    return narrow(xp, g * xp.where(at_origin, 0, x / xp.where(at_origin, 1, size)), self)
+
+
+# x / |x| is taken to be 0 at the origin.
+row("along", "grad self norm", _along, ELEMENTWISE, promote=FLOAT,
+    grad=lambda m, g, self, norm: m.along(g, self, norm),
+    self=lambda m, g, grad, norm: m.along(g, grad, norm),
+    norm=lambda m, g, grad, self, norm: -m.along(m.along(g, grad, norm), self, norm),
+    public=False, refuses="c",
+    doc="grad * self / norm, and 0 where norm is 0: the gradient of a vector's length")  # fmt: skip
+
+
+def _vector_norm_vjp(
+    m: Any, g: Any, self: Any, result: Any, self_shape: Shape, ord: float, dim: Dims, keepdim: bool
+) -> Any:
+    if ord == 0:
+        return None  # a count has no gradient, not one of zero
+    whole = kept(m, g, self_shape, dim, keepdim)
+    if ord == 2 and not is_complex(self):
+        return m.along(whole, self, kept(m, result, self_shape, dim, keepdim))
+    return whole * _norm_slope(m, self, result, self_shape, ord, dim, keepdim)
+
+
 row(
     "linalg_vector_norm", "self", _vector_norm, NONE, dense=True, holomorphic=False,
-    self=lambda m, g, self, result, self_shape, ord, dim, keepdim: (
-        kept(m, g, self_shape, dim, keepdim)
-        * _norm_slope(m, self, result, self_shape, ord, dim, keepdim)
-        if ord != 0 else None  # a count has no gradient, not one of zero
-    ),
+    self=_vector_norm_vjp, kernels=(1, 1),
     jvp=lambda m, self, self_t, result, self_shape, ord, dim, keepdim: m.sum(
         _inner(m, _norm_slope(m, self, result, self_shape, ord, dim, keepdim), self_t),
         dim, keepdim,

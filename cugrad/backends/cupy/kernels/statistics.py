@@ -1,5 +1,5 @@
 """Kernels of one number of each row: the logarithm of its sum of exponentials, its variance, its
-deviation, its sum, its mean, its extremes. Rows are those of `scores.py`.
+deviation, its sum, its mean, its extremes, its length. Rows are those of `scores.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from .scores import ROW
 __all__ = ["KERNELS", "KINDS", "NAMES", "SOURCE", "TOTALS"]
 
 KINDS = {"logsumexp": 0, "var": 1, "std": 2}
-TOTALS = {"sum": 0, "mean": 1, "amax": 2, "amin": 3}
+TOTALS = {"sum": 0, "mean": 1, "amax": 2, "amin": 3, "norm": 4}
 
 _TOTAL = r"""
 struct Total {
@@ -24,12 +24,17 @@ struct Total {
 __device__ __forceinline__ A nothing()
 {
     const A infinite = (A)__int_as_float(0x7F800000);
-    return KIND < 2 ? A(0) : KIND == 2 ? -infinite : infinite;
+    return KIND == 2 ? -infinite : KIND == 3 ? infinite : A(0);
+}
+__device__ __forceinline__ A part_of(A value) { return KIND == 4 ? value * value : value; }
+__device__ __forceinline__ A made_of(A total, i64 n)
+{
+    return KIND == 1 ? total / n : KIND == 4 ? sqrt(total) : total;
 }
 __device__ __forceinline__ A joined(A value, const T* x)
 {
     const Pack<T, PACK> v = load(x);
-    for (int k = 0; k < PACK; ++k) value = Total()(value, (A)v.at[k]);
+    for (int k = 0; k < PACK; ++k) value = Total()(value, part_of((A)v.at[k]));
     return value;
 }
 """
@@ -104,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(1024) row_statistic_backward(
     }
 }
 """,
-    # The sum, the mean or the extreme of each row.
+    # The sum, the mean, the extreme or the length of each row.
     "row_total": ROW + PART + _TOTAL + PART + r"""
 extern "C" __global__ void __launch_bounds__(1024) row_total(
     const T* x, T* result, i64 rows, int n, int inner, int team)
@@ -115,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(1024) row_total(
     for (int j = r.begin; j < r.end; j += r.step)
         total = joined(total, x + r.base + (i64)j * inner);
     total = of_row(total, team, Total());
-    if (r.leads) result[r.number] = (T)(KIND == 1 ? total / n : total);
+    if (r.leads) result[r.number] = (T)made_of(total, n);
 }
 """,
     # The same of a few long rows, gridDim.x blocks for each: the one that comes last joins what
@@ -131,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(512) long_total(
     for (i64 j = ((i64)blockIdx.x * 512 + threadIdx.x) * PACK; j < packed; j += step)
         total = joined(total, x + j);
     if (blockIdx.x == 0 && threadIdx.x < n - packed)
-        total = Total()(total, (A)x[packed + threadIdx.x]);
+        total = Total()(total, part_of((A)x[packed + threadIdx.x]));
     total = of_team(total, 512, Total());
     A* parts = partial + blockIdx.y * gridDim.x;
     if (threadIdx.x == 0) parts[blockIdx.x] = total;
@@ -140,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(512) long_total(
     for (int k = threadIdx.x; k < (int)gridDim.x; k += 512)
         total = Total()(total, ((const volatile A*)parts)[k]);
     total = of_team(total, 512, Total());
-    if (threadIdx.x == 0) result[blockIdx.y] = (T)(KIND == 1 ? total / n : total);
+    if (threadIdx.x == 0) result[blockIdx.y] = (T)made_of(total, n);
 }
 """,
     # The gradient of an extreme y: g is shared by the elements that equal it, or are nan as it is.

@@ -1,7 +1,8 @@
-"""Sums, means and extremes over dims: a kernel each way."""
+"""Sums, means, extremes and lengths over dims: a kernel each way."""
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import cupy
@@ -97,6 +98,15 @@ def mean(self: Array, dim: Dims, keepdim: bool) -> Array | None:
     of_columns = dim is not None and 0 in dim and len(dim) < self.ndim
     rows = None if of_columns else _total("mean", self, dim, keepdim)
     return mean_of(self, dim, keepdim) if rows is None else rows
+
+
+@forward("linalg_vector_norm", keeps=True)
+def vector_norm(self: Array, ord: float, dim: Dims, keepdim: bool) -> Array | None:
+    """In one kernel, of squares; but the length of one element is its size, however large."""
+    others = prod(n for d, n in enumerate(self.shape) if dim and d not in dim)
+    if ord != 2 or dim == () or self.size == others:
+        return None
+    return _total("norm", self, dim, keepdim)
 
 
 def sum_over(a: Array, axis: Any, keepdims: bool) -> Array | None:

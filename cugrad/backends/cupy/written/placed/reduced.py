@@ -60,9 +60,9 @@ def scatter_reduce(
     if not include_self:
         neutral = int64(NEUTRAL[kept][HOW[reduce]])
         run = _kernel("begin_neutral", dtype, named, **numbers)
-        run((blocks(index.size),), (BLOCK,), (lines.index, y, neutral, places, *lines.told))
+        run((blocks(index.size),), (BLOCK,), (lines.indices, y, neutral, places, *lines.told))
     run = _kernel("reduce_by_index", dtype, named, **numbers)
-    run((blocks(index.size),), (BLOCK,), (dense(src), lines.index, y, places, *lines.told))
+    run((blocks(index.size),), (BLOCK,), (dense(src), lines.indices, y, places, *lines.told))
     if kept == dtype:
         return y
     result = ndarray(self.shape, self.dtype)
@@ -94,7 +94,7 @@ def scatter_reduce_backward(call: NodeCall) -> tuple[Array | None, ...] | None:
     name = "share_products" if reduce == "prod" else "share_extrema"
     _kernel(name, dtype, named)(
         (blocks(sum(sizes)),), (BLOCK,),
-        (g, x, src, result, lines.index, *found, *grads, *last))  # fmt: skip
+        (g, x, src, result, lines.indices, *found, *grads, *last))  # fmt: skip
     return call.answer(self=grads[0], src=grads[1])
 
 
@@ -102,17 +102,17 @@ def _found(
     src: Array, result: Array, lines: Lines, shape: tuple[int, ...], reduce: str, alone: bool
 ) -> list[Array]:
     """What is known of each place: how many extrema are there; or the product, and the zeros."""
-    dtype, named, size = name_of(src.dtype), name_of(lines.index.dtype), prod(shape)
+    dtype, named, size = name_of(src.dtype), name_of(lines.indices.dtype), prod(shape)
     last = int32(alone), int64(src.size), *lines.told
     counts = ndarray(shape, np.int32)
     if reduce != "prod":
         begin(counts)
         run = _kernel("count_extrema", dtype, named)
-        run((blocks(src.size),), (BLOCK,), (src, result, lines.index, counts, *last))
+        run((blocks(src.size),), (BLOCK,), (src, result, lines.indices, counts, *last))
         return [counts]
     products = ndarray(shape, accumulator(src.dtype))
     _kernel("begin_products", dtype, named)(
         (blocks(size),), (BLOCK,), (products, counts, int64(size)))  # fmt: skip
     run = _kernel("multiply_others", dtype, named, HOW=0, NARROW=0)
-    run((blocks(src.size),), (BLOCK,), (src, lines.index, products, counts, *last))
+    run((blocks(src.size),), (BLOCK,), (src, lines.indices, products, counts, *last))
     return [products, counts]

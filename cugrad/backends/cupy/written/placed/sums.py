@@ -68,9 +68,9 @@ class Lines(NamedTuple):
     """
 
     n: int
-    count: int
+    many: int
     inner: int
-    index: Array
+    indices: Array
     steps: tuple[int, int, int]
 
     @property
@@ -95,7 +95,7 @@ def lines_of(x: Array, index: Array, dim: int) -> Lines | None:
         above, within = span(index, range(dim)), span(index, range(dim + 1, index.ndim))
         assert above is not None and within is not None
     steps = [step // index.itemsize for step in (above[1], index.strides[dim], within[1])]
-    return Lines(x.shape[dim], index.shape[dim], inner, index, tuple(steps))
+    return Lines(x.shape[dim], index.shape[dim], inner, index, (steps[0], steps[1], steps[2]))
 
 
 @forward("gather", keeps=True)
@@ -108,7 +108,7 @@ def gather(self: Array, index: Array, dim: int) -> Array | None:
     run = kernel(KERNELS["gather"], "gather", stored, name_of(index.dtype))
     arrays = [x.view(stored) for x in (dense(self), result)]
     run((blocks(result.size),), (BLOCK,),
-        (arrays[0], lines.index, arrays[1], int64(result.size), *lines.told))  # fmt: skip
+        (arrays[0], lines.indices, arrays[1], int64(result.size), *lines.told))  # fmt: skip
     return result
 
 
@@ -123,13 +123,13 @@ def gather_backward(grad: Array, index: Array, shape: tuple[int, ...], dim: int)
     lines = lines_of(result, index, dim)
     if lines is None:
         return None
-    if lines.count > FEW:
+    if lines.many > FEW:
         return _added(None, grad, index, result, dim, lines)
     run = kernel(
         KERNELS["gather_backward"], "gather_backward", name_of(grad.dtype), name_of(index.dtype)
     )
     run((blocks(result.size),), (BLOCK,),
-        (dense(grad), lines.index, result, int64(result.size), *lines.told,
+        (dense(grad), lines.indices, result, int64(result.size), *lines.told,
          int64(prod(index.shape[:dim]))))  # fmt: skip
     return result
 
@@ -164,7 +164,7 @@ def _put(self: Array, index: Array, src: Array | None, dim: int) -> Array | None
     run = kernel(KERNELS["put_by_index"], "put_by_index", stored, name_of(index.dtype))
     values = None if src is None else dense(src).view(stored)
     run((blocks(index.size),), (BLOCK,),
-        (values, lines.index, y, int64(index.size), *lines.told))  # fmt: skip
+        (values, lines.indices, y, int64(index.size), *lines.told))  # fmt: skip
     return result
 
 
@@ -195,7 +195,7 @@ def gradient_of_order(call: NodeCall) -> tuple[Array | None, ...] | None:
         return None
     run = kernel(KERNELS["put_by_index"], "put_by_index", stored, name_of(index.dtype))
     run((blocks(index.size),), (BLOCK,),
-        (dense(g), lines.index, result, int64(index.size), *lines.told))  # fmt: skip
+        (dense(g), lines.indices, result, int64(index.size), *lines.told))  # fmt: skip
     return call.answer(self=result)
 
 
