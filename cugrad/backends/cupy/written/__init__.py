@@ -10,7 +10,6 @@ functions. The row says what is computed, and is compared with the kernel in
 
 from . import (
     cells,
-    columns,
     convolution,
     norms,
     ordering,
@@ -30,7 +29,6 @@ __all__ = [
     "attention_of_mask",
     "backward_of",
     "cells",
-    "columns",
     "convolution",
     "forward_of",
     "norms",

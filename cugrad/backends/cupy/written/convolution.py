@@ -1,5 +1,5 @@
 """Convolutions: one kernel that makes columns, and one product of matrices; or one kernel alone,
-see `direct.py`, or where each channel is on its own.
+see `direct.py`, or where each channel is on its own. im2col and col2im are columns alone.
 
 Planes that a product reads as they are, those of windows of one element, need no columns.
 """
@@ -17,13 +17,15 @@ from ...windows import Ints
 from ..gemm import matmul
 from ..kernels.windows import KERNELS
 from . import depthwise, direct
-from .launch import BLOCK, FLOATS, blocks, dense, int32, int64, kernel, name_of, pack_of
+from .launch import BLOCK, FLOATS, LIMIT, blocks, dense, int32, int64, kernel, name_of, pack_of
+from .placed.sums import STORED_AS
 from .registry import forward
 from .windows import Windows, launch, windows_over
 
 __all__: list[str] = []
 
 Array = Any  # cupy.ndarray
+Sizes = tuple[int, ...]
 ndarray = cupy.ndarray
 
 WORKSPACE = 256 << 20  # bytes of columns: images beyond it have theirs later
@@ -232,3 +234,53 @@ def _rows_of_places(x: Array, g: Array, windows: Windows) -> tuple[Array, Array]
         (x, g, columns, slopes, windows.packed, int64(count), int64(g.size), int32(channels),
          int32(outputs), int64(width)))  # fmt: skip
     return columns, slopes
+
+
+# Columns for the user ----------------------------------------------------------------------------
+
+
+def _steps(windows: Windows, channels: int) -> list[Any]:
+    """In columns (images, channels * taps, windows): from one image, channel, tap to the next."""
+    places = prod(windows.outputs)
+    per_channel = windows.taps * places
+    return [int32(channels), *map(int64, (channels * per_channel, per_channel, places))]
+
+
+@forward("im2col", keeps=True)
+def im2col(
+    self: Array, kernel_size: Sizes, dilation: Ints, padding: Ints, stride: Ints
+) -> Array | None:
+    """In one kernel, of elements of any dtype."""
+    stored, n = STORED_AS.get(self.dtype.itemsize), len(kernel_size)
+    if stored is None or self.ndim != n + 2 or not self.size or self.shape[1] >= LIMIT:
+        return None
+    windows = windows_over(self.shape[2:], kernel_size, stride, padding, dilation)
+    if windows is None:
+        return None
+    images, channels = self.shape[:2]
+    result = ndarray((images, channels * windows.taps, prod(windows.outputs)), self.dtype)
+    arrays = [x.view(stored) for x in (dense(self), result)]
+    count = images * channels * prod(windows.outputs)
+    launch("unfold", windows, count, arrays, *_steps(windows, channels))
+    return result
+
+
+@forward("col2im", keeps=True)
+def col2im(
+    self: Array, output_size: Sizes, kernel_size: Sizes, dilation: Ints, padding: Ints,
+    stride: Ints,
+) -> Array | None:  # fmt: skip
+    """In one kernel, which adds up in one order."""
+    if name_of(self.dtype) not in FLOATS or self.ndim != 3 or not self.size:
+        return None
+    if 0 in output_size:
+        return None
+    windows = windows_over(tuple(output_size), kernel_size, stride, padding, dilation)
+    if windows is None or self.shape[2] != prod(windows.outputs):
+        return None
+    channels = self.shape[1] // windows.taps
+    if channels * windows.taps != self.shape[1] or channels >= LIMIT:
+        return None
+    result = ndarray((self.shape[0], channels, *windows.size), self.dtype)
+    launch("fold", windows, result.size, [dense(self), result], *_steps(windows, channels))
+    return result

@@ -9,11 +9,11 @@ import cupy
 import numpy as np
 
 from ....wanted import wanted
-from ...kernels.reducing import KERNELS
+from ...kernels.places import KERNELS
 from ..launch import BLOCK, FLOATS, Written, accumulator, blocks, dense, int32, int64, name_of
 from ..launch import kernel as kernel_of
 from ..registry import NodeCall, backward, forward
-from .sums import Lines, begin, lines_of
+from .sums import NamedLines, begin, lines_of
 
 __all__: list[str] = []
 
@@ -99,7 +99,7 @@ def scatter_reduce_backward(call: NodeCall) -> tuple[Array | None, ...] | None:
 
 
 def _found(
-    src: Array, result: Array, lines: Lines, shape: tuple[int, ...], reduce: str, alone: bool
+    src: Array, result: Array, lines: NamedLines, shape: tuple[int, ...], reduce: str, alone: bool
 ) -> list[Array]:
     """What is known of each place: how many extrema are there; or the product, and the zeros."""
     dtype, named, size = name_of(src.dtype), name_of(lines.indices.dtype), prod(shape)

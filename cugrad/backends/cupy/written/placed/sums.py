@@ -29,7 +29,7 @@ from ..plans import kept
 from ..registry import NodeCall, backward, forward
 from .copies import INDICES, MOST_Y, span, team_for
 
-__all__ = ["STORED_AS", "Lines", "added_along", "begin", "lines_of", "with_rows"]
+__all__ = ["STORED_AS", "NamedLines", "added_along", "begin", "lines_of", "with_rows"]
 
 Array = Any  # cupy.ndarray
 ndarray = cupy.ndarray
@@ -62,7 +62,7 @@ def dropout(self: Array, bits: Array, mask_shape: tuple[int, ...], p: float) -> 
     return _by_bits(self, bits, 1 / (1 - p) if p < 1 else 0.0)
 
 
-class Lines(NamedTuple):
+class NamedLines(NamedTuple):
     """How many elements an array has along a dim, and an index; and how many lie behind each. The
     index, and the steps in it from the one to the next: before the dim, along it, and behind.
     """
@@ -78,7 +78,7 @@ class Lines(NamedTuple):
         return (*map(int64, self[:3]), *map(int64, self.steps))
 
 
-def lines_of(x: Array, index: Array, dim: int) -> Lines | None:
+def lines_of(x: Array, index: Array, dim: int) -> NamedLines | None:
     """Of an array and an index of as many dims; None where the index is smaller than the array in
     another dim than the first.
     """
@@ -95,7 +95,7 @@ def lines_of(x: Array, index: Array, dim: int) -> Lines | None:
         above, within = span(index, range(dim)), span(index, range(dim + 1, index.ndim))
         assert above is not None and within is not None
     steps = [step // index.itemsize for step in (above[1], index.strides[dim], within[1])]
-    return Lines(x.shape[dim], index.shape[dim], inner, index, (steps[0], steps[1], steps[2]))
+    return NamedLines(x.shape[dim], index.shape[dim], inner, index, (steps[0], steps[1], steps[2]))
 
 
 @forward("gather", keeps=True)
@@ -200,7 +200,7 @@ def gradient_of_order(call: NodeCall) -> tuple[Array | None, ...] | None:
 
 
 def _added(
-    x: Array | None, g: Array, index: Array, result: Array, dim: int, lines: Lines
+    x: Array | None, g: Array, index: Array, result: Array, dim: int, lines: NamedLines
 ) -> Array | None:
     """`result`, into which x and the sums of g are written; without x there are zeros."""
     (n, count, inner, named, steps), dtype = lines, name_of(result.dtype)
