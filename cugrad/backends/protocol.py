@@ -127,6 +127,9 @@ class Backend(Protocol):
     attention: Callable[..., tuple[Array, Array] | None] | None
     attention_backward: Callable[..., tuple[Array, Array, Array] | None]
     attention_of_mask: Callable[..., Array | None]  # the gradient of a mask that was added
+    # of `input, grid, how`, and of `g, input, grid`, which are wanted, `how`
+    grid_sample: Callable[..., Array | None] | None
+    grid_sample_backward: Callable[..., tuple[Array | None, Array | None] | None]
 
     def wrap(self, value: Any) -> Array: ...
     def asarray(self, value: Any, dtype: np.dtype[Any] | None = None) -> Array: ...

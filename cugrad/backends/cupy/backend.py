@@ -54,6 +54,8 @@ class CupyBackend:
     attention: Any = staticmethod(written.attention)
     attention_backward: Any = staticmethod(written.attention_backward)
     attention_of_mask: Any = staticmethod(written.attention_of_mask)
+    grid_sample: Any = staticmethod(written.grid_sample)
+    grid_sample_backward: Any = staticmethod(written.grid_sample_backward)
     plus: Any = staticmethod(plus)
     add_to: Any = staticmethod(add_to)
     model: Any = None
@@ -78,6 +80,8 @@ class CupyBackend:
             self.attention = placed(written.attention.general)  # devices may have other kernels
             self.attention_backward = placed(written.attention_backward.general)
             self.attention_of_mask = placed(written.attention_of_mask)
+            self.grid_sample = placed(written.grid_sample.general)
+            self.grid_sample_backward = placed(written.grid_sample_backward.general)
 
     # rows
 

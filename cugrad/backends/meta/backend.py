@@ -52,6 +52,7 @@ class MetaBackend:
     keeps_launches = False
     array_types: tuple[type, ...] = (MetaArray,)
     attention: Any = None  # by rows
+    grid_sample: Any = None
     model: Any = None
     host_seconds = staticmethod(perf_counter)
 

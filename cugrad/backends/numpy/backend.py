@@ -364,6 +364,7 @@ class NumpyBackend:
     array_types: tuple[type, ...] = (np.ndarray, np.generic)
     xp = NumpyNamespace(cache_elements=Features.block_elements)
     attention: Any = None  # by rows
+    grid_sample: Any = None
     model: Any = None
     host_seconds = staticmethod(perf_counter)
 

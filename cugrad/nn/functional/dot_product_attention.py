@@ -21,7 +21,9 @@ from ...runtime.kept import kept
 from ...tensor import Tensor, make
 from .dropout import check_probability
 
-__all__ = ["AttentionSettings", "by_kernel", "dot_product_attention", "is_recorded"]
+__all__ = [
+    "AttentionSettings", "by_kernel", "dot_product_attention", "is_recorded", "is_transformed",
+]  # fmt: skip
 
 
 class AttentionSettings(NamedTuple):
@@ -52,7 +54,7 @@ def dot_product_attention(
     how = how._replace(ways=ways_in_order())
     bits = None if how.p == 0.0 else _draw(query, key, mask, how)
     tensors = (query, key, value, mask)
-    if not _is_transformed():
+    if not is_transformed():
         if is_recorded(query, key, value, mask):
             return DotProductAttention.apply(*tensors, bits, how)
         result = _by_kernel(*tensors, bits, how)
@@ -66,7 +68,7 @@ def by_kernel(
 ) -> Tensor | None:
     """The same, of which no gradient will be asked, by a kernel that holds no scores; or None."""
     check_probability(how.p)
-    if backend_of(query._array).attention is None or _is_transformed():
+    if backend_of(query._array).attention is None or is_transformed():
         return None
     how = how._replace(ways=ways_in_order())
     bits = None if how.p == 0.0 else _draw(query, key, mask, how)
@@ -83,7 +85,8 @@ def is_recorded(*tensors: Tensor | None) -> bool:
     return False
 
 
-def _is_transformed() -> bool:
+def is_transformed() -> bool:
+    """Whether a vmap or forward mode is on, which see tensor functions alone."""
     return bool(state.levels or running.transforms)
 
 

@@ -5,17 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...autograd.autocast import autocasts
+from ...autograd.engine.differentiate import grad
+from ...autograd.function import Function
+from ...autograd.mode import enable_grad, state
 from ...autograd.recording.record import recorded
+from ...autograd.recording.saved import arrays
+from ...backends import backend_of
 from ...dtypes import float32
 from ...functions.calls.arguments import fresh
 from ...functions.creation.factories import ones
 from ...functions.creation.ranges import linspace
-from ...tensor import Tensor
+from ...tensor import Tensor, make
+from .dot_product_attention import is_recorded, is_transformed
 
-__all__ = ["affine_grid", "grid_sample"]
+__all__ = ["GridSettings", "affine_grid", "grid_sample"]
+
+
+class GridSettings(NamedTuple):
+    """What is no tensor."""
+
+    mode: str
+    padding_mode: str
+    aligned: bool
 
 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
@@ -126,7 +140,56 @@ def grid_sample(
     tensor([[[[2.]]]])
     """
     _check_grid(input, grid, mode, padding_mode)
-    n, aligned = input.dim() - 2, bool(align_corners)
+    how = GridSettings(mode, padding_mode, bool(align_corners))
+    if backend_of(input._array).grid_sample is not None and not is_transformed():
+        if is_recorded(input, grid):
+            return GridSample.apply(input, grid, how)
+        result = _by_kernel(input, grid, how)
+        if result is not None:
+            return result
+    return _by_ops(input, grid, how)
+
+
+def _by_kernel(input: Tensor, grid: Tensor, how: GridSettings) -> Tensor | None:
+    kernel: Any = backend_of(input._array).grid_sample
+    result = kernel(input._array, grid._array, how)
+    return None if result is None else make(result)
+
+
+class GridSample(Function):
+    """The samples of a kernel as one node."""
+
+    @staticmethod
+    def forward(ctx: Any, input: Tensor, grid: Tensor, how: GridSettings) -> Tensor:
+        """The samples; keeps what it is given."""
+        ctx.save_for_backward(input, grid)
+        ctx.how, result = how, _by_kernel(input, grid, how)
+        ctx.by_kernel = result is not None
+        return _by_ops(input, grid, how) if result is None else result
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """By a kernel, or by tensor functions, so that it can be differentiated in turn."""
+        needed, g = ctx.needs_input_grad, grads[0]
+        if ctx.by_kernel and not state.grad_enabled:
+            backward = backend_of(g._array).grid_sample_backward
+            slopes = backward(g._array, *arrays(ctx), *needed[:2], ctx.how)
+            if slopes is not None:
+                return (*[None if x is None else make(x) for x in slopes], None)
+        tensors, again = ctx.saved_tensors, state.grad_enabled
+        with enable_grad():
+            operands = [x if again else x.detach().requires_grad_(w)
+                        for x, w in zip(tensors, needed)]  # fmt: skip
+            result = _by_ops(*operands, ctx.how)
+        leaves = [x for x, w in zip(operands, needed) if w]
+        gradients = iter(grad(result, leaves, g, create_graph=again, materialize_grads=True))
+        return (*[next(gradients) if w else None for w in needed[:2]], None)
+
+
+def _by_ops(input: Tensor, grid: Tensor, how: GridSettings) -> Tensor:
+    """`grid_sample` of checked operands by tensor functions: they say what kernels compute."""
+    mode, padding_mode, aligned = how
+    n = input.dim() - 2
     batch, channels, sizes = input.shape[0], input.shape[1], tuple(input.shape[2:])
     outputs = tuple(grid.shape[1:-1])
     narrow = input.dtype.itemsize == 2

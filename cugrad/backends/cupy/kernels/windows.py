@@ -1,7 +1,13 @@
-"""Kernels of windows that slide over planes of up to three dims: convolutions and pooling.
+"""Kernels of windows that slide over planes of up to three dims: convolutions and pooling; and of
+planes that are read where a grid says.
 
 Planes of fewer dims have others of size 1 before them. A kernel that goes back from outputs to
 inputs looks for the windows that an element lies in, so that it adds up in one order.
+
+Of grids: MODE 0 weighs the two pixels about a place along each axis, 1 takes the nearest, 2 weighs
+four by cubics. PADDING, of what is outside: 0 is zeros, 1 the border, 2 a reflection. With ALIGNED
+-1 and 1 are the middles of pixels, else their edges. DIMS is 2 or 3. A place has x first, an image
+has it last.
 """
 
 from __future__ import annotations
@@ -141,6 +147,97 @@ __device__ __forceinline__ void read_column(
         to[k * per_position] = inside ? from[offset_in(w.size, a, b, c)] : (T)0.0f;
     }
 }
+"""
+
+_AXES = r"""
+constexpr int NEAR = MODE == 0 ? 2 : MODE == 1 ? 1 : 4;
+struct Axis {  // of one place: the pixels about it, below 0 for none; their weights, and how fast
+    int at[NEAR];  // these change as the place does
+    A weight[NEAR], slope[NEAR];
+};
+// A coordinate of pixels inside of the image, and `speed` times how fast it moves there.
+__device__ __forceinline__ A inside(A x, int size, A& speed)
+{
+    if (PADDING == 0) return x;
+    if (PADDING == 2) {
+        const A low = ALIGNED ? A(0) : A(-0.5), span = ALIGNED ? (A)(size - 1) : (A)size;
+        if (span == 0) {
+            x = x * 0, speed = 0;
+        } else {
+            const A shift = x - low, away = shift < 0 ? -shift : shift;
+            const A flips = floor(away / span), extra = away - flips * span;
+            const bool turned = flips != 2 * floor(flips / 2);
+            x = turned ? span - extra + low : extra + low;
+            speed *= shift == 0 ? A(0) : (shift < 0) != turned ? A(-1) : A(1);
+        }
+    }
+    if (!(x > 0) && x == x) x = 0, speed = 0;
+    if (x >= (A)(size - 1)) x = (A)(size - 1), speed = 0;
+    return x;
+}
+__device__ __forceinline__ int pixel(A x, int size)
+{
+    const bool is_there = x >= 0 && x <= (A)(size - 1);
+    if (is_there) return (int)x;
+    return PADDING == 0 ? -1 : x > 0 ? size - 1 : 0;
+}
+__device__ __forceinline__ A near_weight(A x)
+{
+    const A a = A(-0.75);
+    return ((a + 2) * x - (a + 3)) * x * x + 1;
+}
+__device__ __forceinline__ A far_weight(A x)
+{
+    const A a = A(-0.75);
+    return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
+}
+__device__ __forceinline__ A near_slope(A x)
+{
+    const A a = A(-0.75);
+    return (3 * (a + 2) * x - 2 * (a + 3)) * x;
+}
+__device__ __forceinline__ A far_slope(A x)
+{
+    const A a = A(-0.75);
+    return (3 * a * x - 10 * a) * x + 8 * a;
+}
+__device__ __forceinline__ Axis axis_at(A place, int size)
+{
+    Axis r;
+    A speed = ALIGNED ? (A)(size - 1) / 2 : (A)size / 2;
+    A x = ALIGNED ? (place + 1) * speed : ((place + 1) * size - 1) * A(0.5);
+    if (MODE != 2) x = inside(x, size, speed);
+    if constexpr (MODE == 1) {
+        r.at[0] = pixel(rint(x), size), r.weight[0] = 1, r.slope[0] = 0;
+        return r;
+    }
+    const A low = floor(x), t = x - low;
+    for (int k = 0; k < NEAR; ++k) {
+        A y = low + (MODE == 2 ? k - 1 : k), still = 0;
+        if (MODE == 2) y = inside(y, size, still);
+        r.at[k] = pixel(y, size);
+    }
+    if constexpr (MODE == 0) {
+        r.weight[0] = 1 - t, r.weight[1] = t;
+        r.slope[0] = -speed, r.slope[1] = speed;
+    }
+    if constexpr (MODE == 2) {
+        r.weight[0] = far_weight(t + 1), r.slope[0] = speed * far_slope(t + 1);
+        r.weight[1] = near_weight(t), r.slope[1] = speed * near_slope(t);
+        r.weight[2] = near_weight(1 - t), r.slope[2] = -speed * near_slope(1 - t);
+        r.weight[3] = far_weight(2 - t), r.slope[3] = -speed * far_slope(2 - t);
+    }
+    return r;
+}
+// The axis before the other two; of two dims there is none, as if it had one pixel.
+__device__ __forceinline__ Axis first_axis(const T* grid, i64 i, int size)
+{
+    if constexpr (DIMS == 3) return axis_at((A)grid[i * 3 + 2], size);
+    Axis r;
+    r.at[0] = 0, r.weight[0] = 1, r.slope[0] = 0;
+    return r;
+}
+constexpr int FIRST = DIMS == 3 ? NEAR : 1;
 """
 
 KERNELS = {
@@ -621,6 +718,85 @@ extern "C" __global__ void __launch_bounds__(256) avg_pool_backward_last(
     save(x + i * PACK, result);
 }
 """,
+    # y, (images, channels, places), of images x, (images, channels, size0, size1, size2), at the
+    # places of each: a thread has one of them, in EACH channels.
+    "sample_grid": _AXES + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) sample_grid(
+    const T* x, const T* grid, T* y, i64 count, i64 places, int channels, int size0, int size1,
+    int size2)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= count) return;
+    const Axis a = first_axis(grid, i, size0);
+    const Axis b = axis_at((A)grid[i * DIMS + 1], size1), c = axis_at((A)grid[i * DIMS], size2);
+    const i64 area = (i64)size0 * size1 * size2, image = i / places;
+    const int start = blockIdx.y * EACH;
+    const int end = channels - start < EACH ? channels : start + EACH;
+    for (int channel = start; channel < end; ++channel) {
+        const T* from = x + (image * channels + channel) * area;
+        A total = 0;
+        for (int ka = 0; ka < FIRST; ++ka)
+            for (int kb = 0; kb < NEAR; ++kb) {
+                A sum = 0;
+                if (a.at[ka] >= 0 && b.at[kb] >= 0) {
+                    const T* row = from + ((i64)a.at[ka] * size1 + b.at[kb]) * size2;
+                    for (int kc = 0; kc < NEAR; ++kc)
+                        sum += (c.at[kc] >= 0 ? (A)row[c.at[kc]] : A(0)) * c.weight[kc];
+                }
+                total += sum * b.weight[kb] * a.weight[ka];
+            }
+        y[(image * channels + channel) * places + i % places] = (T)total;
+    }
+}
+""",
+    # Gradients: those of the images, which are added up in any order, and those of the grid.
+    "sample_grid_backward": _AXES + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) sample_grid_backward(
+    const T* g, const T* x, const T* grid, A* of_x, T* of_grid, i64 count, i64 places,
+    int channels, int size0, int size1, int size2)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= count) return;
+    const Axis a = first_axis(grid, i, size0);
+    const Axis b = axis_at((A)grid[i * DIMS + 1], size1), c = axis_at((A)grid[i * DIMS], size2);
+    const i64 area = (i64)size0 * size1 * size2, image = i / places;
+    A slope_a = 0, slope_b = 0, slope_c = 0;
+    for (int channel = 0; channel < channels; ++channel) {
+        const i64 plane = image * channels + channel;
+        const A slope = (A)g[plane * places + i % places];
+        for (int ka = 0; ka < FIRST; ++ka)
+            for (int kb = 0; kb < NEAR; ++kb) {
+                if (a.at[ka] < 0 || b.at[kb] < 0) continue;
+                const i64 row = plane * area + ((i64)a.at[ka] * size1 + b.at[kb]) * size2;
+                A sum = 0, turn = 0;
+                for (int kc = 0; kc < NEAR; ++kc) {
+                    if (c.at[kc] < 0) continue;
+                    const i64 at = row + c.at[kc];
+                    if (of_x)
+                        atomicAdd(of_x + at, slope * a.weight[ka] * b.weight[kb] * c.weight[kc]);
+                    if (of_grid && MODE != 1) {
+                        const A value = (A)x[at];
+                        sum += value * c.weight[kc], turn += value * c.slope[kc];
+                    }
+                }
+                slope_a += slope * sum * a.slope[ka] * b.weight[kb];
+                slope_b += slope * sum * a.weight[ka] * b.slope[kb];
+                slope_c += slope * turn * a.weight[ka] * b.weight[kb];
+            }
+    }
+    if (!of_grid) return;
+    of_grid[i * DIMS] = (T)slope_c, of_grid[i * DIMS + 1] = (T)slope_b;
+    if (DIMS == 3) of_grid[i * DIMS + 2] = (T)slope_a;
+}
+""",
+    # Sums, rounded.
+    "round_sums": r"""
+extern "C" __global__ void __launch_bounds__(256) round_sums(const A* sums, T* y, i64 size)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < size) y[i] = (T)sums[i];
+}
+""",
 }  # fmt: skip
 NAMES = tuple(KERNELS)
-SOURCE = whole(KERNELS)
+SOURCE = whole(KERNELS, MODE=0, PADDING=0, ALIGNED=0, DIMS=2, EACH=8)

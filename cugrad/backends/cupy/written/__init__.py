@@ -21,6 +21,7 @@ from . import (
     totals,
 )
 from .attention import attention, attention_backward, attention_of_mask
+from .pooling import grid_sample, grid_sample_backward
 from .registry import backward_of, forward_of
 
 __all__ = [
@@ -31,6 +32,8 @@ __all__ = [
     "cells",
     "convolution",
     "forward_of",
+    "grid_sample",
+    "grid_sample_backward",
     "norms",
     "ordering",
     "placed",

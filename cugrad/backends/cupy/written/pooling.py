@@ -1,5 +1,5 @@
 """Pooling: a kernel each way, a thread for each output forward and for each input backward, or for
-some neighbours.
+some neighbours. Images that are read where a grid says: a kernel each way, too.
 """
 
 from __future__ import annotations
@@ -10,16 +10,35 @@ from typing import Any
 import cupy
 import numpy as np
 
+from ...wanted import wanted
 from ...windows import Ints
-from .launch import FLOATS, LIMIT, dense, int32, name_of, pack_of
+from ..kernels.windows import KERNELS
+from .launch import (
+    BLOCK,
+    FLOATS,
+    LIMIT,
+    accumulator,
+    blocks,
+    dense,
+    int32,
+    int64,
+    kernel,
+    name_of,
+    pack_of,
+)
+from .placed.sums import begin
+from .plans import kept
 from .registry import NodeCall, backward, forward
 from .windows import Windows, is_last, laid_last, launch, launch_last, new_last, windows_over
 
-__all__: list[str] = []
+__all__ = ["grid_sample", "grid_sample_backward"]
 
 Array = Any  # cupy.ndarray
 MAX_POOLS = ("max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices")
 ndarray = cupy.ndarray
+EACH = 8  # channels that a thread reads
+MODES = ("bilinear", "nearest", "bicubic")
+PADDINGS = ("zeros", "border", "reflection")
 
 
 def _pooled(
@@ -169,3 +188,59 @@ def avg_pool_backward(
     result = ndarray(shape, grad_output.dtype)
     launch("avg_pool_backward", windows, result.size, [dense(grad_output), result], *divisor)
     return result
+
+
+# Read where a grid says ---------------------------------------------------------------------------
+
+
+def _numbers(x: Array, grid: Array, how: Any) -> tuple[list[Any], dict[str, int]] | None:
+    """The last arguments of the kernels, and their constants."""
+    n, places = x.ndim - 2, prod(grid.shape[1:-1])
+    sizes = (*(1,) * (3 - n), *x.shape[2:])
+    if name_of(x.dtype) not in FLOATS or not (x.size and grid.size) or grid.dtype != x.dtype:
+        return None
+    if max(x.shape) >= LIMIT or prod(sizes) >= LIMIT or blocks(x.shape[1], EACH) > 65535:
+        return None
+    constants = {"MODE": MODES.index(how.mode), "PADDING": PADDINGS.index(how.padding_mode),
+                 "ALIGNED": int(how.aligned), "DIMS": n, "EACH": EACH}  # fmt: skip
+    last = int64(x.shape[0] * places), int64(places), int32(x.shape[1]), *map(int32, sizes)
+    return [*last], constants
+
+
+def _sample(x: Array, grid: Array, how: Any) -> Array | None:
+    """In one kernel; None where it takes no such operands."""
+    numbers = _numbers(x, grid, how)
+    if numbers is None:
+        return None
+    last, constants = numbers
+    result = ndarray((*x.shape[:2], *grid.shape[1:-1]), x.dtype)
+    run = kernel(KERNELS["sample_grid"], "sample_grid", name_of(x.dtype), **constants)
+    run((blocks(int(last[0])), blocks(x.shape[1], EACH)), (BLOCK,),
+        (dense(x), dense(grid), result, *last))  # fmt: skip
+    return result
+
+
+def _gradients(
+    g: Array, x: Array, grid: Array, of_x: bool, of_grid: bool, how: Any
+) -> tuple[Array | None, Array | None] | None:
+    """Of images and grid, where they are asked for: of halves the sums are rounded by one more."""
+    numbers = _numbers(x, grid, how)
+    if numbers is None or g.dtype != x.dtype or wanted.deterministic and of_x:
+        return None
+    last, constants = numbers
+    sums = begin(ndarray(x.shape, accumulator(x.dtype))) if of_x else None
+    slopes = ndarray(grid.shape, grid.dtype) if of_grid else None
+    name = "sample_grid_backward"
+    run = kernel(KERNELS[name], name, name_of(x.dtype), **constants)
+    run((blocks(int(last[0])),), (BLOCK,),
+        (dense(g), dense(x), dense(grid), sums, slopes, *last))  # fmt: skip
+    if sums is None or sums.dtype == x.dtype:
+        return sums, slopes
+    result = ndarray(x.shape, x.dtype)
+    kernel(KERNELS["round_sums"], "round_sums", name_of(x.dtype))(
+        (blocks(x.size),), (BLOCK,), (sums, result, int64(x.size)))  # fmt: skip
+    return result, slopes
+
+
+grid_sample = kept(_sample, ("x", "grid"), ("how",))
+grid_sample_backward = kept(_gradients, ("g", "x", "grid"), ("of_x", "of_grid", "how"))
