@@ -86,7 +86,7 @@ def picked(row: Callable[..., Any], tensors: tuple[Tensor, ...], indices: Index,
     check_picks(tensors[0]._array.shape, indices)
     if state.grad_enabled and True in [t._requires_grad for t in tensors]:
         with at_home(indices):
-            indices = tuple([_copied(i) if hasattr(i, "dtype") else i for i in indices])
+            indices = _copies(indices)
     try:
         return row(*tensors, indices, *rest)
     except IndexError as error:
@@ -98,6 +98,37 @@ def picked(row: Callable[..., Any], tensors: tuple[Tensor, ...], indices: Index,
         if not said:
             raise
         raise IndexError(f"shape mismatch: indexing tensors{said}{shapes}") from None
+
+
+def _copies(indices: Index) -> Index:
+    """The same index with copies of its arrays, made by one launch where they can lie in a row."""
+    originals = [i for i in indices if hasattr(i, "dtype")]
+    if len(originals) < 2 or not _fit_in_a_row(originals):
+        return tuple([_copied(i) if hasattr(i, "dtype") else i for i in indices])
+    row = backend_of(originals[0]).row_function(TABLE["cat"])
+    joined = row([i.reshape(-1) for i in originals], 0)
+    copies, start = [], 0
+    for i in originals:
+        copies.append(joined[start : start + i.size].reshape(i.shape))
+        start += i.size
+    parts = iter(copies)
+    return tuple([next(parts) if hasattr(i, "dtype") else i for i in indices])
+
+
+def _fit_in_a_row(arrays: list[Any]) -> bool:
+    """Whether arrays of a device that has kernels are alike, and each but the last has a multiple
+    of 16 bytes: where a kernel reads, it wants to begin at one.
+    """
+    first = arrays[0]
+    backend = BY_ARRAY_TYPE.get(type(first))
+    if backend is None or not backend.makes_kernels:
+        return False
+    if any(x.nbytes % 16 for x in arrays[:-1]):
+        return False
+    return all(
+        type(x) is type(first) and x.dtype == first.dtype and x.size and x.flags.c_contiguous
+        for x in arrays
+    )
 
 
 def _copied(index: Any) -> Any:
