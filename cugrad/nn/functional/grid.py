@@ -178,10 +178,10 @@ class GridSample(Function):
                 return (*[None if x is None else make(x) for x in slopes], None)
         tensors, again = ctx.saved_tensors, state.grad_enabled
         with enable_grad():
-            operands = [x if again else x.detach().requires_grad_(w)
-                        for x, w in zip(tensors, needed)]  # fmt: skip
-            result = _by_ops(*operands, ctx.how)
-        leaves = [x for x, w in zip(operands, needed) if w]
+            input, grid = (x if again else x.detach().requires_grad_(w)
+                           for x, w in zip(tensors, needed))  # fmt: skip
+            result = _by_ops(input, grid, ctx.how)
+        leaves = [x for x, w in zip((input, grid), needed) if w]
         gradients = iter(grad(result, leaves, g, create_graph=again, materialize_grads=True))
         return (*[next(gradients) if w else None for w in needed[:2]], None)
 

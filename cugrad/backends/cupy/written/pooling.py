@@ -214,7 +214,7 @@ def _sample(x: Array, grid: Array, how: Any) -> Array | None:
         return None
     last, constants = numbers
     result = ndarray((*x.shape[:2], *grid.shape[1:-1]), x.dtype)
-    run = kernel(KERNELS["sample_grid"], "sample_grid", name_of(x.dtype), **constants)
+    run = kernel(KERNELS["sample_grid"], "sample_grid", name_of(x.dtype), None, 1, **constants)
     run((blocks(int(last[0])), blocks(x.shape[1], EACH)), (BLOCK,),
         (dense(x), dense(grid), result, *last))  # fmt: skip
     return result
@@ -231,7 +231,7 @@ def _gradients(
     sums = begin(ndarray(x.shape, accumulator(x.dtype))) if of_x else None
     slopes = ndarray(grid.shape, grid.dtype) if of_grid else None
     name = "sample_grid_backward"
-    run = kernel(KERNELS[name], name, name_of(x.dtype), **constants)
+    run = kernel(KERNELS[name], name, name_of(x.dtype), None, 1, **constants)
     run((blocks(int(last[0])),), (BLOCK,),
         (dense(g), dense(x), dense(grid), sums, slopes, *last))  # fmt: skip
     if sums is None or sums.dtype == x.dtype:

@@ -90,15 +90,15 @@ def scatter_reduce_backward(call: NodeCall) -> tuple[Array | None, ...] | None:
              for s, wants in zip((shape, index.shape), asked)]  # fmt: skip
     sizes = [0 if grad is None else grad.size for grad in grads]
     named, last = name_of(index.dtype), (*map(int64, sizes), *lines.told)
-    known = _known(src, result, lines, shape, reduce, alone)
+    tallies = _tallies(src, result, lines, shape, reduce, alone)
     name = "share_products" if reduce == "prod" else "share_extrema"
     _kernel(name, dtype, named)(
         (blocks(sum(sizes)),), (BLOCK,),
-        (g, x, src, result, lines.indices, *known, *grads, *last))  # fmt: skip
+        (g, x, src, result, lines.indices, *tallies, *grads, *last))  # fmt: skip
     return call.answer(self=grads[0], src=grads[1])
 
 
-def _known(
+def _tallies(
     src: Array, result: Array, lines: NamedLines, shape: tuple[int, ...], reduce: str, alone: bool
 ) -> list[Array]:
     """What is known of each place: how many extrema are there; or the product, and the zeros."""
