@@ -39,7 +39,7 @@ from benchmarks.common import provenance  # noqa: E402
 from cugrad.autograd.recording.recorded import recorded  # noqa: E402
 from cugrad.backends import get  # noqa: E402
 from cugrad.backends.cupy.cudnn import convolutions  # noqa: E402
-from cugrad.backends.cupy.written import direct  # noqa: E402
+from cugrad.backends.cupy.written.sliding import direct  # noqa: E402
 from cugrad.backends.wanted import wanted  # noqa: E402
 from cugrad.models import Block, resnet18  # noqa: E402
 from cugrad.ops.table import ELEMENTWISE, TABLE  # noqa: E402
@@ -217,6 +217,9 @@ def ops() -> list[Case]:
              lambda x, w, b: F.group_norm(x, 2, w, b), "2/3", 1, 2),
         Case("conv2d 3x3", lambda: (tensor(2, 4, 8, 8), tensor(8, 4, 3, 3), tensor(8)),
              lambda x, w, b: F.conv2d(x, w, b, padding=1), "1-2/2-3", 1, 3),
+        Case("conv2d 3x3, channels last",
+             lambda: (last(tensor(2, 4, 8, 8)), last(tensor(8, 4, 3, 3)), tensor(8)),
+             lambda x, w, b: F.conv2d(x, w, b, padding=1), "1-2/2-3", 3, 5),
         Case("depthwise conv2d 3x3", depthwise, alone, "1/3", 1, 3, passes=(2, 5)),
         Case("depthwise conv2d 3x3, channels last", image(depthwise), alone, "1-2/3-6", 1, 3,
              passes=(2, 5)),
@@ -298,6 +301,8 @@ def ops() -> list[Case]:
              90, 110),
         Case("ResNet-18, as of large images", lambda: (tensor(2, 3, 32, 32),),
              resnet18(10, width=4), "62/130", 110, 150, large=True),
+        Case("ResNet-18, channels last", lambda: (last(tensor(2, 3, 64, 64)),),
+             last(resnet18(10, width=4)), "62/130", 112, 150),
         Case("ResNet-18, by cuDNN", lambda: (tensor(2, 3, 32, 32),),
              resnet18(10, width=4), "62/130", 90, 110, cudnn=True),
         Case("ResNet-18, by cuDNN, channels last", lambda: (last(tensor(2, 3, 64, 64)),),

@@ -65,6 +65,11 @@ FORWARD: list[tuple[str, list[Any], dict[str, Any]]] = [
      {**BY, "groups": 1, "input_size": (640, 640)}),
     ("convolution_weight", halves((1, 1, 640, 640), (1, 600, 640, 640)),
      {**BY, "groups": 1, "kernel_size": (3, 3)}),
+    ("convolution", [*lasting((1, 600, 640, 640), (1, 600, 3, 3)), None], {**BY, "groups": 1}),
+    ("convolution_input", lasting((1, 1, 640, 640), (1, 600, 3, 3)),
+     {**BY, "groups": 1, "input_size": (640, 640)}),
+    ("convolution_weight", lasting((1, 1, 640, 640), (1, 600, 640, 640)),
+     {**BY, "groups": 1, "kernel_size": (3, 3)}),
     ("convolution", halves(PLANES, (512, 1, 3, 3), (512,)), {**BY, "groups": 512}),
     ("convolution_input", halves(PLANES, (512, 1, 3, 3)),
      {**BY, "groups": 512, "input_size": (64, 64)}),
@@ -228,7 +233,8 @@ if fake_cuda.REAL is None:
 else:
     from importlib import import_module
 
-    from cugrad.backends.cupy.written import convolution, registry
+    from cugrad.backends.cupy.written import registry
+    from cugrad.backends.cupy.written.sliding import windows
     from cugrad.nn.functional.dot_product_attention import AttentionSettings
     from cugrad.tensor import make
     from tests.support.cuda_on_cpu import Kernel
@@ -279,7 +285,7 @@ else:
             patch.setattr(DEVICE_ARRAY, "copy", lambda x, order="C": made((x.shape, x.dtype)),
                           raising=False)  # fmt: skip
             patch.setattr(fake_cublas, "_gemm", lambda *args: None)
-            patch.setattr(convolution, "WORKSPACE", 1 << 40)
+            patch.setattr(windows, "WORKSPACE", 1 << 40)
             with fake_cuda.compiled_together():
                 for call in calls():
                     call()

@@ -66,6 +66,10 @@ def runs() -> Iterator[Run]:
         elif case.name.startswith("avg_pool") or case.params.get("groups", 1) > 1:
             for dtype in DTYPES:
                 yield Run(case, dtype, "last")
+        elif case.name.startswith("convolution"):
+            yield Run(case, DTYPES[1], "last")
+            for layout in ("last", "first of them last", "second of them last"):
+                yield Run(case, DTYPES[0], layout)
 
 
 def operands(run: Run, seed: int = 0) -> list[Any]:
@@ -143,6 +147,13 @@ def on_device(x: Any, layout: str = "dense") -> Any:
     return fake_cuda.clothed(x.copy("K"))
 
 
+def layout_of(run: Run, k: int) -> str:
+    """That of an operand."""
+    if not run.layout.endswith("of them last"):
+        return run.layout
+    return "last" if run.layout.startswith(("first", "second")[k] if k < 2 else "-") else "dense"
+
+
 if fake_cuda.REAL is None:
 
     def test_over_the_fake_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,13 +178,14 @@ if fake_cuda.REAL is None:
 
 
 else:
-    from cugrad.backends.cupy.written import convolution, direct, launch, ordering, registry
+    from cugrad.backends.cupy.written import launch, ordering, registry
     from cugrad.backends.cupy.written.placed import sums
+    from cugrad.backends.cupy.written.sliding import direct, windows
     from cugrad.backends.moments import RunningStatistics, track_moment, waiting
 
     def run_forward(run: Run, args: list[Any], function: Any = None) -> Any:
         op = TABLE[run.case.name]
-        full_args = [on_device(x, run.layout) for x in args]
+        full_args = [on_device(x, layout_of(run, k)) for k, x in enumerate(args)]
         params = {**op.defaults, **run.case.params}
         rest = [on_device(params[n]) for n in op.params]
         value = (function or registry.FORWARDS[op.name])(*full_args, *rest)
@@ -255,7 +267,7 @@ else:
                 and run.case.params.get("groups", 1) == 1]  # fmt: skip
 
     def test_columns_are_made_for_some_images_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(convolution, "WORKSPACE", 8000)  # bytes: of one image or two of three
+        monkeypatch.setattr(windows, "WORKSPACE", 8000)  # bytes: of one image or two of three
         monkeypatch.setattr(direct, "FEW", 0)
         for run in by_columns():
             checked(run, compare=True)

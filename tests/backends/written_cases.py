@@ -161,6 +161,7 @@ CONVOLUTIONS = [
     ((2, 6, 9, 9), (4, 3, 3, 3), 2, 1, 1, 2),
     ((2, 6, 7), (70, 3, 2), 1, 1, 2, 2),
     ((4, 2, 9, 9), (3, 2, 3, 3), 1, 1, 1, 1),  # a weight's gradient in two parts
+    ((2, 8, 6, 5), (8, 8, 3, 2), (1, 2), 1, 1, 1),
 ]
 for shape, weights, stride, padding, dilation, groups in CONVOLUTIONS:
     n = len(shape) - 2

@@ -13,16 +13,15 @@ from typing import Any, NamedTuple
 import cupy
 
 from ...several import several
-from ...traced.arrays import Trace
 from ...wanted import wanted
 from ..capture import capturing
-from ..fused.launch import KernelPlan, New
-from ..fused.rows import plan_of
+from ..fused.launch import New
 from ..launches.starting import call, not_noted
 from ..written.launch import dense, name_of
-from ..written.windows import Windows, is_last, laid_last, new_last
+from ..written.sliding.biases import add_bias
+from ..written.sliding.windows import Windows, is_last, laid_last, new_last
 from .frontend import frontend, not_supported
-from .graphs import KINDS, MOST_PLANS, GraphPlan, PlansByForm, built, new_graph
+from .graphs import KINDS, GraphPlan, PlansByForm, built, new_graph
 
 __all__ = ["convolve", "gradient_of_input", "gradient_of_weight"]
 
@@ -201,8 +200,6 @@ def _laid(x: Array, last: bool) -> Array:
 
 # The three convolutions ---------------------------------------------------------------------------
 
-_biases: dict[Any, KernelPlan] = {}
-
 
 def convolve(
     input: Array, weight: Array, bias: Array | None, windows: Windows
@@ -212,21 +209,8 @@ def convolve(
     last = is_last(input) or is_last(weight)
     result = _computed("fprop", input, weight, shape, windows, last)
     if result is not None and bias is not None:
-        _add(result, bias)
+        add_bias(result, bias)
     return result
-
-
-def _add(y: Array, bias: Array) -> None:
-    column = bias.reshape(-1, *(1,) * (y.ndim - 2))
-    key = y.dtype.num, y.shape, y.strides, column.strides
-    plan = _biases.get(key)
-    if plan is None:
-        if len(_biases) >= MOST_PLANS:
-            _biases.clear()
-        trace = Trace()
-        term = trace.apply("add", trace.input(0, y.dtype), trace.input(1, bias.dtype))
-        plan = _biases[key] = plan_of("add_bias", trace, [term], [y, column], False)
-    plan.change(y, column)
 
 
 def gradient_of_input(g: Array, weight: Array, shape: Sizes, windows: Windows) -> Array | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from . import PART, whole
 
-__all__ = ["KERNELS", "NAMES", "SOURCE", "WINDOW"]
+__all__ = ["KERNELS", "NAMES", "PACKS", "SOURCE", "WINDOW"]
 
 WINDOW = r"""
 struct Window { int size[3], outputs[3], kernel[3], stride[3], padding[3], dilation[3]; };
@@ -120,7 +120,7 @@ __device__ __forceinline__ int position_in(const Window& w, int d, int output, i
 }
 """
 
-_PACKS = r"""
+PACKS = r"""
 struct Spot { i64 place; int channel; };  // of a pack of channels that lie last
 __device__ __forceinline__ Spot spot_of(i64 i, int packs)
 {
@@ -312,7 +312,7 @@ extern "C" __global__ void __launch_bounds__(256) depthwise(
 }
 """,
     # The same of channels that lie last: a thread has a pack of them, of one if `times` is more.
-    "depthwise_last": WINDOW + PART + _PACKS + PART + r"""
+    "depthwise_last": WINDOW + PART + PACKS + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) depthwise_last(
     const T* x, const T* weight, const T* bias, T* y, const Window w, i64 count, int packs,
     int times, int has_bias)
@@ -362,7 +362,7 @@ extern "C" __global__ void __launch_bounds__(256) depthwise_input(
     x[i] = (T)sum;
 }
 """,
-    "depthwise_input_last": WINDOW + PART + _PACKS + PART + r"""
+    "depthwise_input_last": WINDOW + PART + PACKS + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) depthwise_input_last(
     const T* g, const T* weight, T* x, const Window w, i64 count, int packs, int times)
 {
@@ -452,20 +452,6 @@ extern "C" __global__ void __launch_bounds__(256) depthwise_weight_last(
     if (line == 0 && channel < channels) result[place] = (T)sum;
 }
 """,
-    # y += bias of the channel, in place.
-    "add_to_channels": r"""
-extern "C" __global__ void __launch_bounds__(256) add_to_channels(
-    T* y, const T* bias, i64 size, int channels, int length)
-{
-    const i64 i = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * PACK;
-    if (i >= size) return;
-    Pack<T, PACK> v = load(y + i);
-    const A b = (A)bias[i > 0x7fffffff ? (int)(i / length % channels)
-                                       : (int)((unsigned)i / length % channels)];
-    for (int k = 0; k < PACK; ++k) v.at[k] = (T)((A)v.at[k] + b);
-    save(y + i, v);
-}
-""",
     # The largest element of each window, and its number in the window: the first of equals, and
     # the last nan, which is larger than all.
     "max_pool": WINDOW + PART + r"""
@@ -490,7 +476,7 @@ extern "C" __global__ void __launch_bounds__(256) max_pool(
 }
 """,
     # The same of channels that lie last: a thread has a pack of them.
-    "max_pool_last": WINDOW + PART + _PACKS + PART + r"""
+    "max_pool_last": WINDOW + PART + PACKS + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) max_pool_last(
     const T* x, T* y, W* offsets, const Window w, i64 count, int packs)
 {
@@ -556,7 +542,7 @@ extern "C" __global__ void __launch_bounds__(256) max_pool_backward(
     save(x + i * PACK, result);
 }
 """,
-    "max_pool_backward_last": WINDOW + PART + _PACKS + PART + _HAVING + PART + r"""
+    "max_pool_backward_last": WINDOW + PART + PACKS + PART + _HAVING + PART + r"""
 extern "C" __global__ void __launch_bounds__(256, 4) max_pool_backward_last(
     const T* g, const W* offsets, T* x, const Window w, i64 count, int packs)
 {
@@ -668,7 +654,7 @@ extern "C" __global__ void __launch_bounds__(256) avg_pool_backward(
 }
 """,
     # Both of channels that lie last: a thread has a pack of them.
-    "avg_pool_last": WINDOW + PART + _PACKS + PART + _DIVISOR + PART + r"""
+    "avg_pool_last": WINDOW + PART + PACKS + PART + _DIVISOR + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) avg_pool_last(
     const T* x, T* y, const Window w, i64 count, int packs, int inside, int given)
 {
@@ -693,7 +679,7 @@ extern "C" __global__ void __launch_bounds__(256) avg_pool_last(
     save(y + i * PACK, result);
 }
 """,
-    "avg_pool_backward_last": WINDOW + PART + _PACKS + PART + _DIVISOR + PART + r"""
+    "avg_pool_backward_last": WINDOW + PART + PACKS + PART + _DIVISOR + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) avg_pool_backward_last(
     const T* g, T* x, const Window w, i64 count, int packs, int inside, int given)
 {
@@ -795,6 +781,57 @@ extern "C" __global__ void __launch_bounds__(256) round_sums(const A* sums, T* y
 {
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < size) y[i] = (T)sums[i];
+}
+""",
+    # Columns of channels that lie last: a row of them is what one output reads, the channels at
+    # each position behind one another, 0 beyond the plane.
+    "unfold_last": WINDOW + PART + PACKS + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) unfold_last(
+    const T* x, T* columns, const Window w, i64 count, int packs)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= count) return;
+    const Spot s = spot_of(i, packs);
+    const int taps = w.kernel[0] * w.kernel[1] * w.kernel[2], channels = packs * PACK;
+    int k = (int)(s.place % taps);
+    const Place o = place_in(s.place / taps, w.outputs);
+    const int c = read_by(w, 2, o.at[2], k % w.kernel[2]);
+    k /= w.kernel[2];
+    const int b = read_by(w, 1, o.at[1], k % w.kernel[1]);
+    const int a = read_by(w, 0, o.at[0], k / w.kernel[1]);
+    Pack<T, PACK> values;
+    if (a >= 0 && b >= 0 && c >= 0)
+        values = load(x + (o.plane * w.size[0] * w.size[1] * w.size[2] +
+                           offset_in(w.size, a, b, c)) * channels + s.channel);
+    else
+        for (int e = 0; e < PACK; ++e) values.at[e] = (T)0.0f;
+    save(columns + i * PACK, values);
+}
+""",
+    # Each element of x is the sum of the columns that were read from it.
+    "fold_last": WINDOW + PART + PACKS + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) fold_last(
+    const T* columns, T* x, const Window w, i64 count, int packs)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= count) return;
+    const Spot s = spot_of(i, packs);
+    const Place p = place_in(s.place, w.size);
+    const i64 first = p.plane * w.outputs[0] * w.outputs[1] * w.outputs[2];
+    const int taps = w.kernel[0] * w.kernel[1] * w.kernel[2], channels = packs * PACK;
+    A sums[PACK];
+    for (int e = 0; e < PACK; ++e) sums[e] = 0;
+    FOR_KERNEL(w, k) {
+        const int a = window_of(w, 0, p.at[0], k0), b = window_of(w, 1, p.at[1], k1);
+        const int c = window_of(w, 2, p.at[2], k2);
+        if (a < 0 || b < 0 || c < 0) continue;
+        const i64 row = (first + offset_in(w.outputs, a, b, c)) * taps + k;
+        const Pack<T, PACK> values = load(columns + row * channels + s.channel);
+        for (int e = 0; e < PACK; ++e) sums[e] += (A)values.at[e];
+    }
+    Pack<T, PACK> result;
+    for (int e = 0; e < PACK; ++e) result.at[e] = (T)sums[e];
+    save(x + i * PACK, result);
 }
 """,
 }  # fmt: skip

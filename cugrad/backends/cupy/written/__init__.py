@@ -10,19 +10,18 @@ functions. The row says what is computed, and is compared with the kernel in
 
 from . import (
     cells,
-    convolution,
     norms,
     ordering,
     placed,
-    pooling,
     products,
     scans,
     scores,
+    sliding,
     totals,
 )
 from .attention import attention, attention_backward, attention_of_mask
-from .pooling import grid_sample, grid_sample_backward
 from .registry import backward_of, forward_of
+from .sliding.pooling import grid_sample, grid_sample_backward
 
 __all__ = [
     "attention",
@@ -30,16 +29,15 @@ __all__ = [
     "attention_of_mask",
     "backward_of",
     "cells",
-    "convolution",
     "forward_of",
     "grid_sample",
     "grid_sample_backward",
     "norms",
     "ordering",
     "placed",
-    "pooling",
     "products",
     "scans",
     "scores",
+    "sliding",
     "totals",
 ]

@@ -1,5 +1,6 @@
 """Convolutions: one kernel that makes columns, and one product of matrices; or one kernel alone,
-see `direct.py`, or where each channel is on its own. im2col and col2im are columns alone.
+see `direct.py`, or where each channel is on its own. Channels that lie last have others, see
+`convolution_last.py`. im2col and col2im are columns alone.
 
 Planes that a product reads as they are, those of windows of one element, need no columns.
 """
@@ -12,23 +13,23 @@ from typing import Any
 
 import cupy
 
-from ...wanted import wanted
-from ...windows import Ints
-from ..gemm import matmul
-from ..kernels.windows import KERNELS
+from ....wanted import wanted
+from ....windows import Ints
+from ...gemm import matmul
+from ...kernels.windows import KERNELS
+from ..launch import BLOCK, FLOATS, LIMIT, blocks, dense, int32, int64, kernel, name_of
+from ..placed.sums import STORED_AS
+from ..registry import forward
+from . import convolution_last as last
 from . import depthwise, direct
-from .launch import BLOCK, FLOATS, LIMIT, blocks, dense, int32, int64, kernel, name_of, pack_of
-from .placed.sums import STORED_AS
-from .registry import forward
-from .windows import Windows, launch, windows_over
+from .biases import add_bias
+from .windows import Windows, images_at_once, is_last, launch, windows_over
 
 __all__: list[str] = []
 
 Array = Any  # cupy.ndarray
 Sizes = tuple[int, ...]
 ndarray = cupy.ndarray
-
-WORKSPACE = 256 << 20  # bytes of columns: images beyond it have theirs later
 
 
 def _windows(
@@ -42,11 +43,6 @@ def _windows(
 
 def _is_pointwise(windows: Windows) -> bool:
     return set(windows.kernel + windows.stride) == {1} and not any(windows.padding)
-
-
-def _batch(images: int, each: int, itemsize: int) -> int:
-    """Of how many images columns of `each` elements are made at a time."""
-    return max(1, min(images, WORKSPACE // (each * itemsize)))
 
 
 def _columns(name: str, x: Array, columns: Array, windows: Windows, steps: tuple[int, ...]) -> None:
@@ -70,13 +66,15 @@ def convolution(
     if windows is None or (bias is not None and bias.dtype != input.dtype):
         return None
     if wanted.cudnn.used:
-        from ..cudnn import convolutions as cudnn
+        from ...cudnn import convolutions as cudnn
 
         result = cudnn.convolve(input, weight, bias, windows)
         if result is not None:
             return result
     if groups > 1 and weight.shape[1] == 1:
         return depthwise.convolve(input, weight, bias, windows)
+    if groups == 1 and (is_last(input) or is_last(weight)):
+        return last.convolve(input, weight, bias, windows, _is_pointwise(windows))
     x, weight = dense(input), dense(weight)
     shape = (input.shape[0], weight.shape[0], *windows.outputs)
     if _is_direct(windows, weight.shape, shape[0], groups):
@@ -91,7 +89,7 @@ def convolution(
     else:
         result = _by_columns(x, windows, lambda columns: matmul(matrix, columns), shape)
     if bias is not None:
-        _add(result, dense(bias))
+        add_bias(result, dense(bias))
     return result
 
 
@@ -115,7 +113,7 @@ def _by_columns(
 ) -> Array:
     images, channels = x.shape[:2]
     length, rows = prod(windows.outputs), channels * windows.taps
-    step = _batch(images, rows * length, x.dtype.itemsize)
+    step = images_at_once(images, rows * length, x.dtype.itemsize)
     columns = ndarray((step, rows, length), x.dtype)
     result = None if step == images else ndarray(shape, x.dtype)
     for start in range(0, images, step):
@@ -126,14 +124,6 @@ def _by_columns(
             return part
         result[start : start + step] = part
     return result
-
-
-def _add(y: Array, bias: Array) -> None:
-    length = prod(y.shape[2:])
-    pack = pack_of(length, y)
-    run = kernel(KERNELS["add_to_channels"], "add_to_channels", name_of(y.dtype), None, pack)
-    run((blocks(y.size // pack),), (BLOCK,),
-        (y, bias, int64(y.size), int32(y.shape[1]), int32(length)))  # fmt: skip
 
 
 @forward("convolution_input", keeps=True)
@@ -154,13 +144,16 @@ def convolution_input(
     if weight.shape[0] % groups:
         return None
     if wanted.cudnn.used:
-        from ..cudnn import convolutions as cudnn
+        from ...cudnn import convolutions as cudnn
 
         by_cudnn = cudnn.gradient_of_input(grad_output, weight, (images, channels, *size), windows)
         if by_cudnn is not None:
             return by_cudnn
     if groups > 1 and weight.shape[1] == 1:
         return depthwise.gradient_of_input(grad_output, weight, windows, groups)
+    if groups == 1 and (is_last(grad_output) or is_last(weight)):
+        shape = images, channels, *size
+        return last.gradient_of_input(grad_output, weight, shape, windows, _is_pointwise(windows))
     g, weight = dense(grad_output), dense(weight)
     if _is_direct(windows, weight.shape, images, groups):
         return direct.convolve(g, weight, None, windows, groups, True)
@@ -171,7 +164,7 @@ def convolution_input(
         return _shaped(matmul(matrix, g.reshape(images, -1, length)), (images, channels, *size))
     result = ndarray((images, channels, *size), g.dtype)
     rows = channels * windows.taps
-    step = _batch(images, rows * length, g.dtype.itemsize)
+    step = images_at_once(images, rows * length, g.dtype.itemsize)
     for start in range(0, images, step):
         columns = matmul(matrix, g[start : start + step].reshape(-1, g.shape[1], length))
         _columns("fold", result[start : start + step], columns, windows,
@@ -198,13 +191,15 @@ def convolution_weight(
         return None
     shape = outputs, channels // groups, *windows.kernel
     if wanted.cudnn.used:
-        from ..cudnn import convolutions as cudnn
+        from ...cudnn import convolutions as cudnn
 
         by_cudnn = cudnn.gradient_of_weight(grad_output, input, shape, windows)
         if by_cudnn is not None:
             return by_cudnn
     if groups > 1 and shape[1] == 1:
         return depthwise.gradient_of_weight(grad_output, input, windows, groups)
+    if groups == 1 and (is_last(grad_output) or is_last(input)):
+        return last.gradient_of_weight(grad_output, input, shape, windows, _is_pointwise(windows))
     g, x = dense(grad_output), dense(input)
     if _is_direct(windows, shape, images, groups):
         return direct.convolve_weight(g, x, windows, groups, shape)
@@ -212,7 +207,7 @@ def convolution_weight(
         return None
     length, rows = prod(windows.outputs), channels * windows.taps
     total: Array = None
-    step = _batch(images, (rows + outputs) * length, g.dtype.itemsize)
+    step = images_at_once(images, (rows + outputs) * length, g.dtype.itemsize)
     for start in range(0, images, step):
         columns, slopes = _rows_of_places(x[start : start + step], g[start : start + step], windows)
         product = matmul(slopes, columns.T)

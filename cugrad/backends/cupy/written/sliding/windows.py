@@ -8,17 +8,19 @@ from typing import Any, NamedTuple
 
 import cupy
 
-from ...windows import Ints, numbers, output_size, strides_of
-from ..fused.launch import New
-from ..kernels.windows import KERNELS
-from .launch import BLOCK, LIMIT, blocks, dense, int32, int64, kernel, name_of, pack_of
+from ....windows import Ints, numbers, output_size, strides_of
+from ...fused.launch import New
+from ...kernels.windows import KERNELS
+from ..launch import BLOCK, LIMIT, blocks, dense, int32, int64, kernel, name_of, pack_of
 
 __all__ = [
-    "Windows", "is_last", "laid_last", "launch", "launch_last", "new_last", "windows_over",
+    "Windows", "images_at_once", "is_last", "laid_last", "launch", "launch_last", "new_last",
+    "strides_last", "windows_over",
 ]  # fmt: skip
 
 Array = Any  # cupy.ndarray
 Sizes = tuple[int, ...]
+WORKSPACE = 256 << 20  # bytes of columns: images beyond it have theirs later
 PACK = struct.Struct("18i").pack
 ndarray = cupy.ndarray
 
@@ -64,6 +66,11 @@ def windows_over(
         return None
     reach = max(s + p + d * k for s, k, p, d in zip(size, kernel_sizes, paddings, dilations))
     return None if reach >= LIMIT else Windows(size, outputs, *each)
+
+
+def images_at_once(images: int, each: int, itemsize: int) -> int:
+    """How many images have columns, of `each` elements, at a time."""
+    return max(1, min(images, WORKSPACE // (each * itemsize)))
 
 
 def launch(

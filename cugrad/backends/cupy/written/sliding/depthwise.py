@@ -9,8 +9,8 @@ from typing import Any
 
 import cupy
 
-from ..kernels.windows import KERNELS
-from .launch import (
+from ...kernels.windows import KERNELS
+from ..launch import (
     BLOCK,
     LIMIT,
     accumulator,

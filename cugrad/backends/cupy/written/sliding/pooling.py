@@ -10,10 +10,10 @@ from typing import Any
 import cupy
 import numpy as np
 
-from ...wanted import wanted
-from ...windows import Ints
-from ..kernels.windows import KERNELS
-from .launch import (
+from ....wanted import wanted
+from ....windows import Ints
+from ...kernels.windows import KERNELS
+from ..launch import (
     BLOCK,
     FLOATS,
     LIMIT,
@@ -26,9 +26,9 @@ from .launch import (
     name_of,
     pack_of,
 )
-from .placed.sums import begin
-from .plans import kept
-from .registry import NodeCall, backward, forward
+from ..placed.sums import begin
+from ..plans import kept
+from ..registry import NodeCall, backward, forward
 from .windows import Windows, is_last, laid_last, launch, launch_last, new_last, windows_over
 
 __all__ = ["grid_sample", "grid_sample_backward"]

@@ -9,8 +9,8 @@ from typing import Any
 
 import cupy
 
-from ..kernels.convolutions import KERNELS
-from .launch import BLOCK, LIMIT, accumulator, blocks, kernel, name_of, tickets_of_stream
+from ...kernels.convolutions import KERNELS
+from ..launch import BLOCK, LIMIT, accumulator, blocks, kernel, name_of, tickets_of_stream
 from .windows import Windows
 
 __all__ = ["convolve", "convolve_weight", "fits"]

@@ -1,0 +1,11 @@
+"""Windows that slide over planes: convolutions and pooling.
+
+`windows.py` says how they slide, so begin there; `convolution.py` has the rows, with columns and
+products of matrices, which `convolution_last.py` makes of channels that lie last, `direct.py` has
+convolutions that are one kernel, `depthwise.py` those of single channels. `pooling.py` is of its
+own.
+"""
+
+from . import convolution, pooling
+
+__all__ = ["convolution", "pooling"]
