@@ -44,9 +44,8 @@ if fake_cuda.REAL is None:
             assert needs.registers <= 128 and needs.frame <= 40, (needs, source)
 
 else:
-    from cugrad.backends.cupy.written.sliding.pooling import grid_sample as kernel
-
     from cugrad.backends.cupy.written import launch
+    from cugrad.backends.cupy.written.sliding.pooling import grid_sample as kernel
     from cugrad.nn.functional import grid as definition
 
     @pytest.fixture(scope="module", autouse=True)
