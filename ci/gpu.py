@@ -136,7 +136,9 @@ def rank(name: str) -> tuple[int, bool, str]:
 
 def shards(names: list[str], extra: list[str]) -> list[Shard]:
     """The test processes, in the order in which they begin: files of one rank go together."""
-    options = ["-v", "-rsfE", "--tb=short", "-p", "no:cacheprovider", "-W", "default"]
+    options = ["-v", "-rsfE", "--tb=short", "-p", "no:cacheprovider"]
+    # CuPy warns of what it compiles, once in each process
+    options += ["-W", "default", "-W", "ignore::cupy._util.PerformanceWarning"]
     command = [sys.executable, "-m", "pytest", *options, *extra]
     shards: list[Shard] = []
     for name in sorted(names, key=rank):

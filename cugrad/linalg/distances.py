@@ -7,10 +7,9 @@ from typing import Any
 from ..autograd.autocast import autocasts
 from ..autograd.recording.operands import number
 from ..autograd.recording.record import recorded
-from ..dtypes import bool_
 from ..functions.calls.arguments import array_of, of_reals
-from ..functions.creation import factories as creation
 from ..functions.creation import random
+from ..functions.creation.grids import triu_indices
 from ..functions.maths.products import matmul
 from ..functions.maths.reduce import vector_norm
 from ..functions.shapes.views import reshape
@@ -103,8 +102,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     if p < 0:
         raise RuntimeError("pdist only supports non-negative p values")
     n = array.shape[0]
-    later = creation.ones(n, n, dtype=bool_, device=input.device).triu(1)
-    first, second = later.nonzero().unbind(1)
+    first, second = triu_indices(n, n, 1, device=input.device).unbind(0)
     gap = input[first] - input[second]
     if not array.size or not gap._array.size:
         return recorded.sum(gap, (1,))

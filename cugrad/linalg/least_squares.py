@@ -9,6 +9,7 @@ import numpy as np
 
 from ..autograd.mode import no_grad
 from ..autograd.recording.record import recorded
+from ..backends import backend_of
 from ..dtypes import int32, int64
 from ..errors import LinAlgError
 from ..functions.calls.arguments import array_of, fresh
@@ -21,7 +22,7 @@ from ..tensor import Tensor
 from .checks import batches_of, check_float, float_matrix, mH, square
 from .decompositions import cholesky, svdvals
 from .norms import matrix_rank
-from .systems import inv, solve
+from .systems import inv, solution, solve
 
 __all__ = ["cholesky_ex", "inv_ex", "lstsq", "solve_ex", "tensorinv", "tensorsolve", "vander"]
 OF_TORCH = ("cholesky_inverse", "cholesky_solve", "triangular_solve")
@@ -127,18 +128,25 @@ def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = Fa
     Where A is singular the result is nan.
     """
     try:
-        result = solve(A, B, left=left)
+        result = solution(A, B, left, check_errors)
         info = recorded.linalg_lu_factor_ex(A.detach())[2]
+        if not check_errors and hasattr(backend_of(A._array).xp.linalg, "unchecked_solve"):
+            return SolveEx(_blanked(A, result, info), info)
     except LinAlgError as error:
         if check_errors:
             raise _named(error, "linalg.solve") from None
         info = recorded.linalg_lu_factor_ex(A.detach())[2]
         bad = reshape(recorded.ne(info, 0), (*info.shape, 1, 1))
         one = creation.eye(A.shape[-1], dtype=A.dtype, device=A.device)
-        result = solve(recorded.where(bad, one, A), B, left=left)
-        vectors = result._array.ndim == A._array.ndim - 1
-        result = recorded.masked_fill(result, bad[..., 0] if vectors else bad, float("nan"))
+        result = _blanked(A, solve(recorded.where(bad, one, A), B, left=left), info)
     return SolveEx(result, info)
+
+
+def _blanked(A: Tensor, result: Tensor, info: Tensor) -> Tensor:
+    """A result of A, nan where A is singular."""
+    dims = 1 if result._array.ndim == A._array.ndim - 1 else 2
+    bad = reshape(recorded.ne(info, 0), (*info.shape, *(1,) * dims))
+    return recorded.masked_fill(result, bad, float("nan"))
 
 
 def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:

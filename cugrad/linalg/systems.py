@@ -55,6 +55,11 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     >>> torch.linalg.solve(torch.tensor([[2.0, 0.0], [0.0, 4.0]]), torch.tensor([1.0, 2.0]))
     tensor([0.5000, 0.5000])
     """
+    return solution(A, B, left)
+
+
+def solution(A: Tensor, B: Tensor, left: bool, check_errors: bool = True) -> Tensor:
+    """As solve; without checks no device is waited for."""
     check_float(A, "linalg.solve")
     a, b = square(A, "linalg.solve"), array_of(B, "linalg.solve", "B", 2)
     if a.dtype != b.dtype:
@@ -66,7 +71,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     if vector:
         B = recorded.unsqueeze(B, b.ndim)
     _check_product("linalg.solve", a.shape, B._array.shape, left)
-    X = recorded.linalg_solve(*batches_of(A, B), left)
+    X = recorded.linalg_solve(*batches_of(A, B), left, check_errors)
     return recorded.squeeze(X, (X._array.ndim - 1,)) if vector else X
 
 

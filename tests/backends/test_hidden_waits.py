@@ -54,6 +54,25 @@ def of_a_graph() -> Callable[[], None]:
     return lambda: (a @ x).sum().backward()
 
 
+def gradients_of(name: str) -> Callable[[], None]:
+    """Of a function of a matrix, which forward has found to be regular."""
+    a = (cugrad.eye(3, device="cuda") * 2).requires_grad_()
+    b = cugrad.ones(3, 2, device="cuda")
+    function = getattr(cugrad.linalg, name)
+    args = (b,) if name == "solve" else ()
+    results = function(a, *args)
+    y = sum((x.sum() for x in ([results] if isinstance(results, cugrad.Tensor) else results)
+             if x.requires_grad), cugrad.zeros((), device="cuda"))  # fmt: skip
+    return lambda: y.backward(retain_graph=True)
+
+
+def of_systems(name: str, **options: Any) -> Callable[[], None]:
+    a, b = cugrad.eye(3, device="cuda") * 2, cugrad.ones(3, 2, device="cuda")
+    found = getattr(cugrad.linalg, name, None) or getattr(cugrad, name)
+    args = (b, a) if name == "cholesky_solve" else (a, b)
+    return lambda: found(*args, **options)
+
+
 PROGRAMS: dict[str, tuple[Callable[[], Callable[[], None]], int]] = {
     "a scaled step": (scaled_step, 1),
     "a product of a sparse matrix": (of_a_graph, 0),
@@ -61,6 +80,15 @@ PROGRAMS: dict[str, tuple[Callable[[], Callable[[], None]], int]] = {
     "an integer assigned by indices": (lambda: assigned(2), 0),
     "det": (lambda: of_matrices("det"), 0), "slogdet": (lambda: of_matrices("slogdet"), 0),
     "qr": (lambda: of_matrices("qr"), 0), "inv": (lambda: of_matrices("inv"), 1),
+    **{f"{name} backward": (lambda name=name: gradients_of(name), 0)
+       for name in ("solve", "inv", "det", "slogdet", "qr", "lu", "cholesky")},
+    "inv_ex": (lambda: of_matrices("inv_ex"), 0), "solve": (lambda: of_systems("solve"), 1),
+    "solve_ex": (lambda: of_systems("solve_ex"), 0),
+    "solve_triangular": (lambda: of_systems("solve_triangular", upper=True), 0),
+    "cholesky_solve": (lambda: of_systems("cholesky_solve"), 0),
+    "indices of a triangle": (lambda: lambda: cugrad.tril_indices(4, 3, 1, device="cuda"), 0),
+    "a histogram with bounds": (
+        lambda: lambda: cugrad.histc(cugrad.ones(9, device="cuda"), 4, 0, 2), 0),
     "eigh": (lambda: of_matrices("eigh"), 1), "svdvals": (lambda: of_matrices("svdvals"), 1),
 }  # fmt: skip
 

@@ -47,6 +47,36 @@ else:
         "combinations": "PyTorch counts what it has chosen, and waits for that",
         "nn.functional.ctc_loss": "lengths are the host's",
     }
+    # How often a call waits, as PyTorch's does: for a number, a shape, or whether all went well.
+    WAITS = {
+        **dict.fromkeys((
+            "__getitem__", "allclose", "argwhere", "equal", "istft", "item",
+            "linalg.cond",
+            "linalg.eigh", "linalg.eigvalsh", "linalg.inv", "linalg.matrix_power",
+            "linalg.matrix_norm", "linalg.matrix_rank", "linalg.norm",
+            "linalg.pinv", "linalg.solve", "linalg.svd",
+            "linalg.svdvals", "linalg.tensorinv", "linalg.tensorsolve", "masked_select",
+            "narrow", "nn.functional.embedding", "nn.functional.embedding_bag",
+            "nonzero", "norm", "pca_lowrank", "pinverse",
+            "repeat_interleave", "svd", "svd_lowrank",
+        ), 1),
+        **dict.fromkeys((
+            "bincount", "histc", "index_put", "linspace", "logspace", "matrix_exp",
+            "nn.functional.ctc_loss",
+            "unique", "unique_consecutive",
+        ), 2),
+        "histogram": 3, "histogramdd": 12,  # which PyTorch has on the CPU alone
+        # More often than PyTorch's:
+        "cholesky": 2, "linalg.cholesky": 2,  # whether cuSOLVER takes nan for positive is not known
+        "linalg.cholesky_ex": 2,  # CuPy keeps the status for itself
+        "linalg.eig": 4, "linalg.eigvals": 4, "linalg.lstsq": 3,  # by singular values
+        "nn.functional.one_hot": 2,  # whether a class is negative
+        "index_fill": 1,  # CuPy counts what a mask has
+        **{f"special.{x}_polynomial_{y}": 1 for x, y in (  # the highest degree
+            *(("chebyshev", y) for y in "tuvw"), *(("shifted_chebyshev", y) for y in "tuvw"),
+            ("hermite", "h"), ("hermite", "he"), ("laguerre", "l"), ("legendre", "p"),
+        )},
+    }  # fmt: skip
     DTYPES = (torch.float32, torch.complex64, torch.int64, torch.bool)  # the first that is there
 
     def on_device(value: Any) -> Any:
@@ -108,6 +138,7 @@ else:
             for call in calls(op):
                 waits, copies = noted(call)
                 assert name in COPIES or not copies, copies
+                assert len(waits) <= WAITS.get(name, 0), waits
                 if (waits or copies) and not is_named:
                     assert_named(op, name_in_a_capture(call))
                     is_named = True

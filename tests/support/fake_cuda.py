@@ -628,12 +628,46 @@ class Module(ModuleType):
                 STATE.syncs.append(f"linalg.{name}")
             if self.__name__ == "cupy.fft":
                 PLANS.use(name, *[x.shape for x in args if isinstance(x, ndarray)])
-            host = found(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()})
+            run = partial(unlooked_at, found) if name in ("inv", "solve") else found
+            host = run(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()})
             return clothed(turned(name, host) if name in ("eigh", "svd") else host)
 
         call = captured(call)
         call.__name__ = name  # by which a vmap knows those of several axes
         return call if callable(real) and not isinstance(real, type) else found
+
+
+def unlooked_at(found: Any, *args: Host) -> Any:
+    """A function that raises for a singular matrix, as CuPy's, which then knows it if told to look:
+    else there are infinities.
+    """
+    try:
+        return found(*args)
+    except np.linalg.LinAlgError:
+        if STATE.linalg == "raise":
+            raise
+    if args[0].ndim == 2:
+        return np.full_like(args[-1], np.inf)
+    return np.stack([unlooked_at(found, *each) for each in zip(*args, strict=True)])
+
+
+def solve_triangular(
+    a: ndarray, b: ndarray, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False,
+    overwrite_b: bool = False, check_finite: bool = False,
+) -> Any:  # fmt: skip
+    """cupyx.scipy.linalg's, by cuBLAS: what is on the other side of the diagonal is not read."""
+    USED.add("cupyx.scipy.linalg.solve_triangular")
+    fake_cublas.refused("cuBLAS")
+    assert not trans and a.shape[:-2] == b.shape[:-2] and a.shape[-1] == b.shape[-2]
+    m, x = bare(a), bare(b).copy()
+    n = m.shape[-1]
+    with np.errstate(all="ignore"):
+        for k in range(n) if lower else range(n - 1, -1, -1):
+            if not unit_diagonal:
+                x[..., k, :] /= m[..., k, k, None]
+            rest = slice(k + 1, None) if lower else slice(0, k)
+            x[..., rest, :] -= m[..., rest, k, None] * x[..., k, None, :]
+    return clothed(x)
 
 
 def turned(name: str, host: Any) -> Any:
@@ -1025,8 +1059,13 @@ def install() -> None:
     )  # fmt: skip
     special = Special("cupyx.scipy.special", SimpleNamespace(), erf=erf, erfc=erfc)
     sparse = fake_cusparse.modules(clothed, bare, captured, USED)
+    triangles: Any = SimpleNamespace(solve_triangular=captured(solve_triangular))
     scipy = Module(
-        "cupyx.scipy", SimpleNamespace(), special=special, sparse=sparse["cupyx.scipy.sparse"]
+        "cupyx.scipy",
+        SimpleNamespace(),
+        special=special,
+        sparse=sparse["cupyx.scipy.sparse"],
+        linalg=triangles,
     )
     libs = Module("cupy_backends.cuda.libs", SimpleNamespace())
     libs.cublas = fake_cublas.Cublas("cublas")
@@ -1039,6 +1078,7 @@ def install() -> None:
         "cupyx.scipy": scipy,
         **sparse,
         "cupyx.scipy.special": special,
+        "cupyx.scipy.linalg": triangles,
         "cupy_backends": Module("cupy_backends", SimpleNamespace()),
         "cupy_backends.cuda": Module("cupy_backends.cuda", SimpleNamespace()),
         "cupy_backends.cuda.libs": libs,

@@ -295,13 +295,13 @@ def _einsum(backend: BatchedBackend, inner: Any, equation: str, *arrays: Any, **
     return closed(backend, inner(f"{','.join(terms)}->{free}{output}", *values, **kw))
 
 
-@rule("linalg.solve")
-def _solve(backend: BatchedBackend, inner: Any, a: Any, b: Any) -> Any:
+@rule("linalg.solve", "linalg.unchecked_solve", "linalg.solve_triangular")
+def _solve(backend: BatchedBackend, inner: Any, a: Any, b: Any, *how: bool) -> Any:
     x, y = opened(backend, a), opened(backend, b)
     if b.ndim == 1:
-        return closed(backend, inner(x, padded(y[..., None], x.ndim - 1))[..., 0])
+        return closed(backend, inner(x, padded(y[..., None], x.ndim - 1), *how)[..., 0])
     ndim = max(x.ndim, y.ndim) - 1
-    return closed(backend, inner(padded(x, ndim), padded(y, ndim)))
+    return closed(backend, inner(padded(x, ndim), padded(y, ndim), *how))
 
 
 @rule("trace")
@@ -351,6 +351,16 @@ def _dynamic(backend: BatchedBackend, inner: Any, *args: Any, **kwargs: Any) -> 
             "by example: vmap cannot batch it. Use torch.where, or take it out of the vmap."
         )
     return inner(*args, **kwargs)
+
+
+@rule("counts")
+def _counts(backend: BatchedBackend, inner: Any, x: Any, weights: Any, size: int) -> Any:
+    values = opened(backend, x)
+    count = len(values)
+    first = backend.parent.xp.arange(count).reshape((-1,) + (1,) * (values.ndim - 1)) * size
+    own = None if weights is None else flat(opened(backend, weights)).reshape(-1)
+    counts = inner((values + first).reshape(-1), own, count * size)
+    return closed(backend, counts.reshape(count, size))
 
 
 @rule("array_equal", "allclose")

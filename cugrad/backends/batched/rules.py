@@ -36,7 +36,7 @@ ALONG = {"sort": -1, "argsort": -1, "flip": None, "roll": None, "diff": -1}
 MATRICES = {
     "linalg.inv", "linalg.det", "linalg.slogdet", "linalg.cholesky", "linalg.eigh", "linalg.qr",
     "linalg.eigvalsh", "linalg.svd", "linalg.eig", "linalg.eigvals", "linalg.pinv", "triu", "tril",
-    "expm", "linalg.matrix_power",
+    "expm", "linalg.matrix_power", "linalg.unchecked_inv", "linalg.unchecked_svd",
 }  # fmt: skip
 # Functions that make arrays from nothing, and answer the same for the whole batch.
 SAME = {

@@ -1,5 +1,5 @@
-"""The matrix product on CUDA: cuBLAS called for what matmul means, where cupy.matmul copies or
-widens.
+"""The matrix product on CUDA, cuBLAS called for what matmul means, where cupy.matmul copies or
+widens; and systems and factors, with and without a look at whether all went well.
 
 cupy.matmul (14.2) runs stacks of float16 matrices in float32 after a copy, has none of bfloat16,
 copies transposed operands, and does not fold `(B, T, C) @ (C, D)` into one product. Here every
@@ -14,6 +14,7 @@ from math import prod
 from typing import Any
 
 import cupy
+import cupyx
 import numpy as np
 
 from ..wanted import wanted
@@ -24,7 +25,7 @@ from .launches.captured import captured_product
 from .launches.starting import call, not_noted
 from .memory import made_room
 
-__all__ = ["Product", "gemm_of", "handle_of_thread", "matmul", "product_of"]
+__all__ = ["CheckedLinalg", "Product", "gemm_of", "handle_of_thread", "matmul", "product_of"]
 
 Array = Any  # cupy.ndarray
 Ints = tuple[int, ...]
@@ -217,3 +218,54 @@ def handle_of_thread() -> int:
         if not made_room(error):
             raise
         return cuda.get_cublas_handle()
+
+
+ALWAYS_WORK = frozenset(["qr", "slogdet", "norm", "matrix_norm", "vector_norm"])
+
+
+class CheckedLinalg:
+    """cupy.linalg, told to look whether a matrix was singular, as NumPy does: that waits for the
+    device. What cannot fail does not wait.
+    """
+
+    LinAlgError = cupy.linalg.LinAlgError
+
+    @staticmethod
+    def det(a: Array) -> Array:
+        """The product of the pivots; CuPy's own goes through logarithms, which lose digits."""
+        if not a.size:
+            return cupy.ones(a.shape[:-2], a.dtype)
+        lu, pivots, _ = cupy.linalg._decomposition._lu_factor(a, a.dtype)
+        places = cupy.arange(1, a.shape[-1] + 1, dtype=pivots.dtype)
+        exchanges = cupy.count_nonzero(pivots != places, axis=-1)
+        sign = (1 - exchanges % 2 * 2).astype(a.dtype)
+        return cupy.prod(cupy.diagonal(lu, 0, -2, -1), axis=-1) * sign
+
+    @staticmethod
+    def solve_triangular(a: Array, b: Array, lower: bool, unitriangular: bool) -> Array:
+        """The solution for matrices b; infinities where a zero is on the diagonal of a."""
+        from cupyx.scipy import linalg
+
+        if not a.size or not b.size:
+            return b.copy()
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        a = cupy.broadcast_to(a, (*batch, *a.shape[-2:]))
+        b = cupy.broadcast_to(b, (*batch, *b.shape[-2:]))
+        return linalg.solve_triangular(a, b, lower=lower, unit_diagonal=unitriangular)
+
+    def __getattr__(self, name: str) -> Any:
+        """Of CuPy's names; `unchecked_` before one is for a matrix that is known to be regular, or
+        for who looks at the result.
+        """
+        function = getattr(cupy.linalg, name.removeprefix("unchecked_"))
+        if name in ALWAYS_WORK:
+            self.__dict__[name] = function
+            return function
+        how = "ignore" if name.startswith("unchecked_") else "raise"
+
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            with cupyx.errstate(linalg=how):
+                return function(*args, **kwargs)
+
+        self.__dict__[name] = checked
+        return checked

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import cupy
-import cupyx
 import numpy as np
 
 from ..features import Features
@@ -23,7 +22,7 @@ from .codecs import CodecKernels
 from .cusparse import sparse_product
 from .fused.copies import copyto, dense, ones_like
 from .fused.rows import mean_of
-from .gemm import matmul
+from .gemm import CheckedLinalg, matmul
 from .launches import order
 from .windows import as_strided
 from .written import cells
@@ -41,41 +40,6 @@ ATOMIC = frozenset(["int32", "uint32", "uint64", "float32", "float64"])
 def is_half(dtype: np.dtype[Any]) -> bool:
     """Whether sums of this dtype must be told to accumulate in float32."""
     return dtype.name in ("float16", "bfloat16")
-
-
-ALWAYS_WORK = frozenset(["qr", "slogdet", "norm", "matrix_norm", "vector_norm"])
-
-
-class CheckedLinalg:
-    """cupy.linalg, told to look whether a matrix was singular, as NumPy does: that waits for the
-    device. What cannot fail does not wait.
-    """
-
-    LinAlgError = cupy.linalg.LinAlgError
-
-    @staticmethod
-    def det(a: Array) -> Array:
-        """The product of the pivots; CuPy's own goes through logarithms, which lose digits."""
-        if not a.size:
-            return cupy.ones(a.shape[:-2], a.dtype)
-        lu, pivots, _ = cupy.linalg._decomposition._lu_factor(a, a.dtype)
-        places = cupy.arange(1, a.shape[-1] + 1, dtype=pivots.dtype)
-        exchanges = cupy.count_nonzero(pivots != places, axis=-1)
-        sign = (1 - exchanges % 2 * 2).astype(a.dtype)
-        return cupy.prod(cupy.diagonal(lu, 0, -2, -1), axis=-1) * sign
-
-    def __getattr__(self, name: str) -> Any:
-        function = getattr(cupy.linalg, name)
-        if name in ALWAYS_WORK:
-            self.__dict__[name] = function
-            return function
-
-        def checked(*args: Any, **kwargs: Any) -> Any:
-            with cupyx.errstate(linalg="raise"):
-                return function(*args, **kwargs)
-
-        self.__dict__[name] = checked
-        return checked
 
 
 class CupyxSpecial:
@@ -221,12 +185,23 @@ class CupyNamespace(Features):
 
     @staticmethod
     def bincount(x: Array, weights: Array | None = None, minlength: int = 0) -> Array:
-        """CuPy's bincount, but for weights in deterministic mode: its sums are atomic."""
-        if weights is None or not wanted.deterministic:
-            return cupy.bincount(x, weights, minlength)
+        """Waits once, for the largest; CuPy's waits for the least, too."""
         size = max(minlength, int(x.max()) + 1 if x.size else 0)
+        return CupyNamespace.counts(x, weights, size)
+
+    @staticmethod
+    def counts(x: Array, weights: Array | None, size: int) -> Array:
+        """How often each number below `size` occurs, or its weights; there is no other number."""
+        x = x.astype(np.int64, copy=False)
+        if weights is None:
+            out = cupy.zeros(size, np.uint64)
+            cupy.add.at(out, x, cupy.ones(x.shape, np.uint64))
+            return out.view(np.int64)
         out = cupy.zeros(size, np.float64)
-        CupyNamespace.index_add(out, x, weights)
+        if wanted.deterministic:  # atomics add in any order
+            CupyNamespace.index_add(out, x, weights)
+        else:
+            cupy.add.at(out, x, weights)
         return out
 
     @staticmethod

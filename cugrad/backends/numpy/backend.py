@@ -79,6 +79,7 @@ class NumpyNamespace(Features):
 
     lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided))
     special = ScipySpecial()
+    counts = staticmethod(np.bincount)  # of numbers below the third argument
     sliding_window_view = staticmethod(sliding_window_view)
     track_moment = staticmethod(track_moment)
     floor_divide = staticmethod(divider(np.floor_divide))

@@ -124,10 +124,27 @@ def _triangle(
     backend = get(place.type)
     kind = as_dtype(dtype).numpy if dtype is not None else "int64"
     with backend.use_device(place.index):
-        xp = backend.xp
-        reach = xp.arange(col) - xp.arange(row).reshape(-1, 1)
-        mask = reach <= offset if lower else reach >= offset
-        return _finish(xp.stack(xp.nonzero(mask)).astype(kind), requires_grad)
+        return _finish(_in_triangle(backend.xp, row, col, offset, lower, kind), requires_grad)
+
+
+def _in_triangle(xp: Any, row: int, col: int, offset: int, lower: bool, kind: Any) -> Any:
+    """The places by their number, which the host knows: nothing waits for a device."""
+
+    def ends_of(module: Any) -> tuple[Any, Any]:
+        """Where the places of each row begin, and end."""
+        end = module.clip(module.arange(row) + (offset + lower), 0, col)
+        return (end * 0, end) if lower else (end, end * 0 + col)
+
+    first, last = ends_of(np)
+    total = int((last - first).sum())
+    if not total:
+        return xp.zeros((2, 0), kind)
+    first, last = ends_of(xp)
+    behind = xp.cumsum(last - first)  # how many there are up to the end of a row
+    places = xp.arange(total)
+    rows = xp.searchsorted(behind, places, "right")
+    columns = places - xp.take(behind - last, rows, 0)
+    return xp.stack([rows, columns]).astype(kind)
 
 
 def tril_indices(

@@ -160,7 +160,10 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
 def take(input: Tensor, index: Tensor) -> Tensor:
     """Elements of the flat tensor, in the shape of `index`."""
     array_of(input, "take")
-    return getitem(recorded.reshape(input, (input._array.size,)), index)
+    flat = recorded.reshape(input, (input._array.size,))
+    if array_of(index, "take", "index", 2).ndim:
+        return getitem(flat, index)
+    return recorded.reshape(getitem(flat, recorded.reshape(index, (1,))), ())  # nothing waits
 
 
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:

@@ -12,7 +12,8 @@ from .matrices import column_of, diagonal_of, mH
 def _cofactor(xp: Any, A: Any) -> Any:
     """By the SVD, A = U S V: det(U V) U adj(S) V, which a singular matrix has too (N. Higham)."""
     finite = xp.all(xp.isfinite(A), axis=(-2, -1), keepdims=True)
-    u, s, vh = xp.linalg.svd(xp.where(finite, A, xp.zeros((), A.dtype)))  # which fails for nan
+    svd = getattr(xp.linalg, "unchecked_svd", xp.linalg.svd)
+    u, s, vh = svd(xp.where(finite, A, xp.zeros((), A.dtype)))  # which fails for nan
     n = A.shape[-1]
     s = xp.where(xp.eye(n, dtype=bool), 1, s[..., None, :])  # row i: all of them but the i-th
     others = xp.prod(s, axis=-1).astype(A.dtype)

@@ -36,6 +36,11 @@ def _zero_pivot(xp: Any, matrix: Any) -> int:
 
 
 def _inv(xp: Any, A: Any, check_errors: bool = True) -> Any:
+    quick = None if check_errors else getattr(xp.linalg, "unchecked_inv", None)
+    if quick is not None:  # nothing waits
+        out = quick(A)
+        bad = xp.any(~xp.isfinite(out), axis=(-2, -1), keepdims=True)
+        return xp.where(bad, xp.full((), float("nan"), A.dtype), out)
     try:
         return xp.linalg.inv(A)
     except xp.linalg.LinAlgError:
@@ -64,11 +69,14 @@ row(
 )  # fmt: skip
 
 
-def _solve(xp: Any, A: Any, B: Any, left: bool = True) -> Any:
+def _solve(xp: Any, A: Any, B: Any, left: bool = True, check_errors: bool = True) -> Any:
+    solve = xp.linalg.solve
+    if not check_errors:
+        solve = getattr(xp.linalg, "unchecked_solve", solve)
     try:
         if left:
-            return xp.linalg.solve(A, B)
-        return xp.linalg.solve(A.swapaxes(-1, -2), B.swapaxes(-1, -2)).swapaxes(-1, -2)
+            return solve(A, B)
+        return solve(A.swapaxes(-1, -2), B.swapaxes(-1, -2)).swapaxes(-1, -2)
     except xp.linalg.LinAlgError:
         raise _singular(
             xp, "torch.linalg.solve", A, "The solver failed because the input matrix is singular."
@@ -76,7 +84,7 @@ def _solve(xp: Any, A: Any, B: Any, left: bool = True) -> Any:
 
 
 def _solve_A(m: Any, g: Any, A: Any, result: Any, left: bool) -> Any:
-    grad = m.linalg_solve(m.mT(A), g, left)
+    grad = m.linalg_solve(m.mT(A), g, left, False)  # A has been found to be regular
     return -m.matmul(grad, m.mT(result)) if left else -m.matmul(m.mT(result), grad)
 
 
@@ -84,13 +92,13 @@ def _solve_jvp(m: Any, A: Any, A_t: Any, B_t: Any, result: Any, left: bool) -> A
     if A_t is not None:
         product = m.matmul(A_t, result) if left else m.matmul(result, A_t)
         B_t = sum_of(B_t, -product)
-    return m.linalg_solve(A, B_t, left)
+    return m.linalg_solve(A, B_t, left, False)
 
 
 row(
     "linalg_solve", "A B", _solve, NONE, promote=SAME, node="LinalgSolveExBackward0",
     A=_solve_A,
-    B=lambda m, g, A, left: m.linalg_solve(m.mT(A), g, left),
+    B=lambda m, g, A, left: m.linalg_solve(m.mT(A), g, left, False),
     jvp=_solve_jvp,
     doc="A X = B, or X A = B unless left, for matrices B and equal batch dims",
     cost=COSTLY,

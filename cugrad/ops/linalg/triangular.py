@@ -21,6 +21,10 @@ def _solve_triangular(
     A = _triangle(xp, self, upper, unitriangular)
     if not left:
         A, B, upper = A.swapaxes(-1, -2), B.swapaxes(-1, -2), not upper
+    quick = getattr(xp.linalg, "solve_triangular", None)
+    if quick is not None:
+        out = quick(A, B, not upper, unitriangular)
+        return out if left else out.swapaxes(-1, -2)
     try:
         out = xp.linalg.solve(A, B)
     except xp.linalg.LinAlgError:  # a zero on a diagonal: infinities, as in PyTorch

@@ -38,10 +38,10 @@ def range_of(function: str, array: Any, low: float, high: float) -> tuple[float,
 def _histc(xp: Any, self: Any, bins: int, low: float, high: float) -> Any:
     x = wide(xp, self).reshape(-1)
     low, high = range_of("histc", x, low, high)
-    inside = x[(x >= low) & (x <= high)]
-    place = ((inside - low) * (bins / (high - low))).astype("int64")
-    counts = xp.bincount(xp.minimum(place, bins - 1), minlength=bins)
-    return counts.astype(self.dtype)
+    inside = (x >= low) & (x <= high)
+    place = ((xp.where(inside, x, low) - low) * (bins / (high - low))).astype("int64")
+    place = xp.where(inside, xp.minimum(place, bins - 1), bins)  # the others lie behind all
+    return xp.counts(place, None, bins + 1)[:bins].astype(self.dtype)
 
 
 row("histc", "self", _histc, doc="how many elements lie in each of `bins` equal parts")
@@ -59,8 +59,9 @@ def _histogramdd(
         inside &= (x >= edge[0]) & (x <= edge[-1])
         part = xp.searchsorted(edge, x, "right") - 1
         place = place * size + xp.clip(part, 0, size - 1)
-    weights = None if weight is None else weight[inside].astype("float64")
-    counts = xp.bincount(place[inside], weights, prod(sizes))
+    weights = None if weight is None else weight.astype("float64")
+    whole = prod(sizes)
+    counts = xp.counts(xp.where(inside, place, whole), weights, whole + 1)[:whole]
     if not density:
         return counts.astype(self.dtype).reshape(sizes)
     counts = (counts / xp.sum(counts, None, "float64")).reshape(sizes)
