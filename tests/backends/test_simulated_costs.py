@@ -143,7 +143,7 @@ def test_attention_is_a_kernel_forward_and_two_backward_without_scores(causal: b
 
 
 def test_attention_that_no_kernel_takes_is_charged_as_its_rows() -> None:
-    q = torch.rand(2, 8, 200, device="simulated")  # wider than they are made for
+    q = torch.rand(2, 8, 300, device="simulated")  # wider than they are made for
     assert len(kernels(lambda: F.scaled_dot_product_attention(q, q, q))) > 3
 
 
