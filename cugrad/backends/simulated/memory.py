@@ -110,11 +110,11 @@ class Pool:
                         return self.allocate(nbytes, arena)
                     self.reserved.refusals += 1
                     history.note("oom", 0, capacity - self.held, nbytes, arena)
-                    error = OutOfMemoryError(
+                    text = (
                         f"Out of memory allocating {size:,} bytes (allocated so far: "
                         f"{self.used:,} bytes of {capacity:,} of the simulated device)"
                     )
-                    raise told(error, _kind())
+                    raise told(OutOfMemoryError(text), _kind())  # no local, which its frames hold
             memory = np.full(size, POISON, np.uint8)
             shadow = Shadow(f"device block {next(self._numbers)} of {size} bytes", size)
             chunk = Chunk(memory, shadow, size, arena)

@@ -203,10 +203,12 @@ def binary_cross_entropy_with_logits(
         raise ValueError(
             f"Target size ({target.shape}) must be the same as input size ({input.shape})"
         )
-    if pos_weight is None:
+    if pos_weight is None and not target.is_complex():
         losses = recorded.binary_cross_entropy_with_logits_each(input, target)
     else:
-        log_sigmoid = recorded.log_sigmoid(input) * ((pos_weight - 1) * target + 1)
+        log_sigmoid = recorded.log_sigmoid(input)
+        if pos_weight is not None:
+            log_sigmoid = log_sigmoid * ((pos_weight - 1) * target + 1)
         losses = (1 - target) * input - log_sigmoid
     return reduced(losses if weight is None else losses * weight, reduction)
 

@@ -94,8 +94,13 @@ def _put_last(pool: Any, source: SegmentSource, size: int) -> None:
         reserved_of(device).refusals += 1
         history.note("oom", device, cupy.cuda.runtime.memGetInfo()[0], size,
                      cupy.cuda.get_current_stream().ptr, source.identity)  # fmt: skip
-        error = DeviceFull(size, bytes_reserved(device), limit_of(device))
-        raise (error if Retried.now else told(error, cupy.ndarray)) from None
+        raise _full(size, device) from None
+
+
+def _full(size: int, device: int) -> MemoryError:
+    """The error, which no local of a frame that it shows may hold."""
+    error = DeviceFull(size, bytes_reserved(device), limit_of(device))
+    return error if Retried.now else told(error, cupy.ndarray)
 
 
 def in_place_of(allocate: Callable[[int], Any]) -> Callable[[int], Any]:
