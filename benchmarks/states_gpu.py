@@ -7,6 +7,10 @@ beginning to that of the next one.
 
     python benchmarks/states_gpu.py [--budget SECONDS] [--only REGEX] [--json FILE]
 
+`--size 6.7B` trains one that needs 107 GB within `--within GIB`, 24 if not said: there is no plain
+run, which would not fit, the model is made on the host, and beside FSDP stands PyTorch's AdamW on
+the host, the step alone, of one layer for each. `--within` may be said with the other size, too.
+
 Writes Markdown and JSON under benchmarks/results/. `--rehearse` runs tiny networks on the simulated
 device, and PyTorch on the CPU: it shows that this program works, and nothing else.
 `benchmarks/states.py` has large networks in virtual time.
@@ -53,7 +57,17 @@ WAYS: list[tuple[str, str, dict[str, Any]]] = [
     ("cugrad", "budget", {"share": 0.3}),
     ("cugrad", "all stream", STREAM),
 ]
+LARGE = [  # of what plain training has no room for
+    ("cugrad", "budget", {"share": 1.0}),
+    ("cugrad", "all host, during", HOST | DURING),
+    ("cugrad", "all stream, during", STREAM | DURING),
+    ("torch", "FSDP, CPU offload", {}),
+    ("torch", "AdamW on the host", {}),
+    ("cugrad", "all stream", STREAM),
+]
+WINDOWS = 8  # a window of each kind is one part of the memory that there is
 SIZES = {"words": 50304, "length": 1024, "width": 2048, "heads": 16, "layers": 16}
+SIZES_LARGE = SIZES | {"width": 4096, "heads": 32, "layers": 32}
 TINY = {"words": 64, "length": 16, "width": 64, "heads": 4, "layers": 4}
 
 
@@ -66,15 +80,37 @@ def sharded(torch: Any, net: Any) -> Any:
 
     os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29511"}
     torch.distributed.init_process_group("cuda:nccl,cpu:gloo", rank=0, world_size=1)
-    for block in net.blocks:
+    for block in net.transformer.h:
         fully_shard(block, offload_policy=CPUOffloadPolicy())
     return fully_shard(net, offload_policy=CPUOffloadPolicy())
+
+
+def ways_of(options: argparse.Namespace) -> list[tuple[str, str, dict[str, Any]]]:
+    return LARGE if options.within else WAYS
+
+
+def host_step(torch: Any, models: Any, sizes: dict[str, int], steps: int) -> dict[str, Any]:
+    """PyTorch's AdamW on the host: the step of one layer, for each of them."""
+    layers = sizes["layers"]
+    net = models.GPT(16, 16, **(sizes | {"layers": 1}))
+    params = [p for block in net.transformer.h for p in block.parameters()]
+    for param in params:
+        param.grad = torch.zeros_like(param)
+    optimizer, clock = torch.optim.AdamW(params, lr=1e-4), Clock("torch", torch, "cpu")
+    optimizer.step()
+    marks = [clock.mark()]
+    for _ in range(steps):
+        optimizer.step()
+        marks.append(clock.mark())
+    size = sum(p.numel() * p.element_size() for p in params) * layers
+    seconds = clock.seconds(marks[0], marks[-1]) / steps * layers
+    return {"step": seconds, "peak": 0, "losses": [0.0], "parameters": size, "alone": True}
 
 
 def child(options: argparse.Namespace) -> dict[str, Any]:
     """One way to train, measured in this process."""
     name, number = options.child
-    _, way, words = WAYS[int(number)]
+    _, way, words = ways_of(options)[int(number)]
     device = "cpu" if name == "torch" and options.device == "simulated" else options.device
     lib = library(name)
     assert lib is not None
@@ -104,9 +140,11 @@ def measured(
     options: argparse.Namespace,
 ) -> dict[str, Any]:  # fmt: skip
     """Seconds of a step, and the most bytes of the device, once it is warm."""
-    sizes = dict(TINY if options.tiny else SIZES)
+    sizes = dict(TINY if options.tiny else SIZES_LARGE if options.size == "6.7B" else SIZES)
     count, length = sizes.pop("words"), sizes.pop("length")
-    with lib.device(device):
+    if way == "AdamW on the host":
+        return host_step(lib, models, sizes, options.steps)
+    with lib.device("cpu" if options.within else device):
         net = models.GPT(count, length, **sizes)
     if way.startswith("FSDP"):
         net = sharded(lib, net.cpu())
@@ -123,9 +161,12 @@ def measured(
 
     placed: Any = contextlib.nullcontext()
     if way == "budget":
-        placed = lib.memory.budget(options.limit, model=net, optimizer=optimizer)
+        there = {"device": device} if options.within else {}
+        placed = lib.memory.budget(options.limit, model=net, optimizer=optimizer, **there)
     elif words:
-        smallest = {"min_bytes": 1024} if options.tiny else {}
+        smallest: dict[str, Any] = {"min_bytes": 1024} if options.tiny else {}
+        if options.within:
+            smallest |= {"device": device, "window": options.limit // WINDOWS}
         placed = lib.memory.offload_states(net, optimizer, **words, **smallest)
     clock = Clock(lib.__name__, lib, device)
     with placed:
@@ -139,27 +180,35 @@ def measured(
         clock.synchronize()
         peak = clock.peak()
         losses.append(float(loss.detach().item()))
+        told = placed.report(tokens[:, 1:].numel()).step if words and way != "budget" else None
     scale = stands_for(device)
     size = sum(p.numel() * p.element_size() for p in net.parameters())
     seconds = clock.seconds(marks[0], marks[-1]) / options.steps
-    return {"step": seconds, "peak": peak * scale, "losses": losses, "parameters": size * scale}
+    return {"step": seconds, "peak": peak * scale, "losses": losses, "parameters": size * scale,
+            "tokens_per_second": options.batch * length / seconds,
+            "bound": None if told is None else told["bound"]}  # fmt: skip
 
 
 def sweep(runner: Runner, libraries: list[str]) -> list[dict[str, Any]]:
     options, results = runner.options, []
     plain: dict[str, dict[str, Any]] = {}
-    for number, (lib, way, words) in enumerate(WAYS):
+    for number, (lib, way, words) in enumerate(ways_of(options)):
         if lib not in libraries or not re.search(options.only, way) and way != "plain":
             continue
         if way.startswith("FSDP") and options.device != "cuda":
             continue
         more = ["--child", lib, str(number), "--batch", str(options.batch)]
         result: dict[str, Any] = {"library": lib, "way": way}
-        if way == "budget":
+        if options.within:
+            more += ["--size", options.size, "--within", str(options.within)]
+            result["limit"] = options.within * 2**30
+        elif way == "budget":
             if "peak" not in plain.get("cugrad", {}):
                 continue
             result["limit"] = words["share"] * plain["cugrad"]["peak"]
+        if "limit" in result:
             more += ["--limit", str(int(result["limit"] / stands_for(options.device)))]
+        if way == "budget":
             more += ["--warm-up", str(max(10, options.warm_up))]
         result |= runner.start(more)
         if way == "plain":
@@ -173,16 +222,21 @@ def sweep(runner: Runner, libraries: list[str]) -> list[dict[str, Any]]:
     return results
 
 
-HEAD = ["library", "way", "limit GB", "step ms", "over its plain", "peak GB", "loss"]
+HEAD = ["library", "way", "limit GB", "step ms", "tokens/s", "over its plain", "over bound",
+        "peak GB", "loss"]  # fmt: skip
 
 
 def row_of(r: dict[str, Any]) -> list[str]:
     if "step" not in r:
-        return [r["library"], r["way"], "", why_not(r)[:60], "", "", ""]
+        return [r["library"], r["way"], "", why_not(r)[:60], *[""] * 5]
+    if r.get("alone"):
+        return [r["library"], r["way"], "", f"{r['step'] * 1e3:.1f}", *[""] * 5]
     limit = f"{r['limit'] / 1e9:.2f}" if "limit" in r else ""
     over = f"{r['slowdown']:.3f}" if "slowdown" in r else ""
-    return [r["library"], r["way"], limit, f"{r['step'] * 1e3:.1f}", over,
-            f"{r['peak'] / 1e9:.2f}", f"{r['losses'][-1]:.4f}"]  # fmt: skip
+    bound = f"{r['step'] / r['bound']:.3f}" if r.get("bound") else ""
+    return [r["library"], r["way"], limit, f"{r['step'] * 1e3:.1f}",
+            f"{r['tokens_per_second']:,.0f}", over, bound, f"{r['peak'] / 1e9:.2f}",
+            f"{r['losses'][-1]:.4f}"]  # fmt: skip
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -190,6 +244,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--device", choices=["cuda", "simulated"], default="cuda")
     add("--rehearse", action="store_true", help="tiny networks, simulated and on the CPU")
+    add("--size", choices=["1B", "6.7B"], default="1B")
+    add("--within", type=float, metavar="GIB", help="memory that there is; 24 for 6.7B")
     add("--tiny", "--quick", action="store_true", help="small networks")
     add("--batch", type=int, default=8, help="sequences of 1024 tokens: 8")
     add("--only", default="", metavar="REGEX", help="the ways it matches; plain ones always")
@@ -201,7 +257,10 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     add("--child", nargs=2, help=argparse.SUPPRESS)
     add("--limit", type=int, help=argparse.SUPPRESS)
     add("--tf32", action="store_true", help=argparse.SUPPRESS)
-    return parser.parse_args(argv)
+    options = parser.parse_args(argv)
+    if options.size == "6.7B" and not options.within:
+        options.within = 24.0
+    return options
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -240,6 +240,23 @@ def test_states_elsewhere_on_a_gpu_rehearse(tmp_path: Path) -> None:
     assert streamed["losses"] == plain["losses"] and streamed["step"] > 0
 
 
+def test_what_has_no_plain_run_is_trained_within_memory(tmp_path: Path) -> None:
+    """Small: its parameters stand for those of 6.7 B, and a part of a MiB for 24 GiB."""
+    results = tmp_path / "results.json"
+    words = ["--rehearse", "--size", "6.7B", "--within", "6", "--steps", "1", "--warm-up", "2"]
+    words += ["--only", "budget|^all host|AdamW"]
+    run = subprocess.run(
+        [sys.executable, "benchmarks/states_gpu.py", *words, "--json", str(results)],
+        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr
+    found = json.loads(results.read_text())["results"]
+    budget, host = found[:2]
+    assert (budget["way"], host["way"]) == ("budget", "all host, during")
+    assert budget["peak"] <= budget["limit"] and host["peak"] <= host["limit"]
+    assert host["tokens_per_second"] > 0 and host["step"] >= 0.99 * host["bound"]
+
+
 def test_steps_on_the_host_are_timed_beside_their_bytes() -> None:
     words = ["--elements", "4096", "--times", "1", "--only", "SGD"]
     run = subprocess.run(
