@@ -266,6 +266,7 @@ def ops() -> list[Case]:
         Case("zeros_like and an add", square(), lambda a: torch.zeros_like(a) + a, "2/0", 2, 0,
              passes=(4, 0)),
         Case("embedding", lambda: (tensor(8, 16),), lambda w: F.embedding(places, w), "1/1", 1, 2),
+        *bags(places),
         Case("gather", square(), lambda a: a.gather(1, places[:, :4]), "1/2", 1, 1),
         Case("logsumexp", square(), lambda a: a.logsumexp(-1), "4/2", 1, 1),
         Case("var of a dim", square(), lambda a: a.var(-1), "1/3", 1, 1),
@@ -307,6 +308,23 @@ def ops() -> list[Case]:
              resnet18(10, width=4), "62/130", 90, 110, cudnn=True),
         Case("ResNet-18, by cuDNN, channels last", lambda: (last(tensor(2, 3, 64, 64)),),
              last(resnet18(10, width=4)), "62/130", 90, 110, cudnn=True),
+    ]  # fmt: skip
+
+
+def bags(places: Any) -> list[Case]:
+    """PyTorch sorts the numbers backward, unless they are of maxima."""
+    begins = torch.tensor([0, 3, 3, 9])
+    weights = lambda: (tensor(8, 16), tensor(4, 4))
+    pool = lambda w, s=None, **how: F.embedding_bag(places, w, per_sample_weights=s, **how)
+    found = [Case(f"embedding_bag {mode}", lambda: (tensor(8, 16),),
+                  lambda w, mode=mode: pool(w, mode=mode), "2-3/many", 1, 1 if mode == "max" else 3)
+             for mode in ("sum", "mean", "max")]  # fmt: skip
+    flat = lambda w: F.embedding_bag(places.reshape(-1), w, begins, padding_idx=2)
+    return [
+        *found,
+        Case("embedding_bag of offsets", lambda: (tensor(8, 16),), flat, "2-3/many", 1, 3),
+        Case("embedding_bag with weights", weights, lambda w, s: pool(w, s, mode="sum"), "2-3/many",
+             1, 4),
     ]  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..autograd.recording.record import recorded
 from ..functions import FUNCTIONS, accepting
 from ..functions.creation.random import Generator
 from ..functions.methods import METHODS
@@ -40,7 +41,7 @@ from .functional import (
     threshold_,
 )
 from .functional.activation import randomly_leaky
-from .functional.embedding import bags_of, first_of_most
+from .functional.embedding import begins_of, padding_of
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_max_pool1d", "addmv_", "alpha_dropout", "alpha_dropout_",
@@ -175,25 +176,19 @@ def embedding_bag(
         mode=("sum", "mean", "max")[mode], sparse=sparse, per_sample_weights=per_sample_weights,
         include_last_offset=include_last_offset, padding_idx=padding_idx,
     )  # fmt: skip
-    bag, bags = bags_of(indices, offsets, include_last_offset)
-    counted = indices == indices
-    if padding_idx is not None:
-        counted = indices != padding_idx % weight.shape[0]
+    bags, begins = result.shape[0], begins_of(indices, offsets, include_last_offset)
+    places = FUNCTIONS["arange"](indices.shape[0], dtype=offsets.dtype, device=offsets.device)
+    bag = FUNCTIONS["searchsorted"](begins, places, right=True) - 1
+    counted = indices != padding_of(weight, padding_idx)
     sizes = indices.new_zeros(bags)
     if mode:
         sizes = sizes.index_add(0, bag, counted.to(indices.dtype))
     largest = sizes.clone()
     if mode == 2:
-        largest = _rows_of_maxima(weight, indices, bag, counted, result.shape)
+        padding = padding_of(weight, padding_idx)
+        rows = recorded.embedding_bag_max(weight.detach(), indices, begins, padding)[1]
+        largest = rows.masked_fill(rows == weight.shape[0], 0).to(indices.dtype)
     return result, bag.to(indices.dtype), sizes, largest
-
-
-def _rows_of_maxima(
-    weight: Tensor, indices: Tensor, bag: Tensor, counted: Tensor, shape: Any
-) -> Tensor:
-    """Which row each maximum of a bag is from: the first that has it; 0 for nothing."""
-    first = first_of_most(weight.detach()[indices], bag, shape, counted)
-    return FUNCTIONS["cat"]([indices, indices.new_zeros(1)])[first]
 
 
 # Dropout ------------------------------------------------------------------------------------------

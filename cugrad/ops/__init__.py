@@ -25,6 +25,7 @@ from .linalg import (
 from .nn import (
     activation,
     adaptive,
+    bags,
     conv,
     dropout,
     embedding,
@@ -40,11 +41,11 @@ from .table import TABLE
 from .views import batch, regions, shape, strided
 
 __all__ = [
-    "TABLE", "activation", "adaptive", "batch", "cholesky", "conv", "determinants", "dropout",
-    "eigen", "eigh", "elementwise", "embedding", "exponential", "extrema", "fft", "fold", "index",
-    "inverse", "lu", "norm", "norm_weights", "pad", "pool", "products", "qr", "reduce", "refused",
-    "regions", "scan", "scatter", "shape", "softmax", "sorting", "sparse", "special",
-    "special_functions", "statistics", "strided", "svd", "triangular",
+    "TABLE", "activation", "adaptive", "bags", "batch", "cholesky", "conv", "determinants",
+    "dropout", "eigen", "eigh", "elementwise", "embedding", "exponential", "extrema", "fft",
+    "fold", "index", "inverse", "lu", "norm", "norm_weights", "pad", "pool", "products", "qr",
+    "reduce", "refused", "regions", "scan", "scatter", "shape", "softmax", "sorting", "sparse",
+    "special", "special_functions", "statistics", "strided", "svd", "triangular",
 ]  # fmt: skip
 
 

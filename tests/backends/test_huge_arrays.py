@@ -131,6 +131,14 @@ FORWARD: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("index_add", [((2**19 + 1, 2**12), HALF), ((2**13 + 1,), INDEX), ((2**13 + 1, 2**12), HALF)],
      {"dim": 0}),
     ("embedding", [(ROWS, HALF), ((MANY + 1,), INDEX)], {}),
+    *[("embedding_bag", [(ROWS, HALF), ((MANY + 1, 1), INDEX), None, None], {"mean": mean})
+      for mean in (False, True)],
+    ("embedding_bag_max", [(ROWS, HALF), ((MANY + 1,), INDEX), ((MANY,), INDEX)], {}),
+    ("embedding_bag_backward", [((3, N), HALF), ((7,), INDEX), ((3,), INDEX), None],
+     {"num_weights": MANY}),
+    ("embedding_bag_backward", [((2**13 + 1, 2**18), HALF), ((2**13 + 1, 1), INDEX), None, None],
+     {"num_weights": 3}),
+    ("embedding_bag_weights_backward", [(ROWS, HALF), (ROWS, HALF), ((MANY, 2), INDEX), None], {}),
     *[("index_select", [(shape, HALF), ((n,), INDEX)], {"dim": dim})
       for shape, dim, n in ((ROWS, 0, MANY), (CUBE, 1, 9), ((N,), 0, 2**31 + 3))],
     ("index", halves(ROWS), {"indices": (((MANY,), INDEX),)}),

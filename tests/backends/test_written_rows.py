@@ -275,7 +275,8 @@ else:
             checked(run, compare=True)
 
     def by_ranges() -> list[Run]:
-        names = ("embedding_dense_backward", "index_select_backward", "index_add", "index_backward")
+        names = ("embedding_dense_backward", "index_select_backward", "index_add", "index_backward",
+                 "embedding_bag_backward")  # fmt: skip
         return [run for run in runs() if run.case.name in names]
 
     def with_ranges(patch: pytest.MonkeyPatch) -> None:

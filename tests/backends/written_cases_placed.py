@@ -44,6 +44,37 @@ case("index_backward", "a matrix of indices", drawn(normal(3, 2, 2, 4)),
 case("index_backward", "one index", drawn(normal(4)),
      {"shape": (5, 4), "indices": (np.array(3),)})  # fmt: skip
 
+# numbers, of how many rows and columns, where bags begin, unless numbers stand in lines
+BAGS: list[tuple[tuple[int, ...], int, int, list[int] | None]] = [
+    ((3, 4), 5, 7, None), ((9,), 5, 24, [0, 2, 2, 8]), ((70,), 3, 1100, [0, 0, 69, 70]),
+    ((300, 2), 40, 3, None),
+]  # fmt: skip
+for few, n, width, begins in BAGS:
+    kind: Any = np.int32 if n == 40 else np.int64
+    index = lambda rng, n=n, few=few, kind=kind: rng.integers(0, n, few).astype(kind)
+    offsets = None if begins is None else np.array(begins)
+    bags = few[0] if begins is None else len(begins)
+    for mean, padding in ((False, -1), (True, 1)):
+        how = {"mean": mean, "padding_idx": padding}
+        for weights in (None, normal(*few)):
+            case("embedding_bag", f"{few} {how}", drawn(normal(n, width), index, offsets, weights),
+                 how, slack=20)  # fmt: skip
+            case("embedding_bag_backward", f"{few} {how}",
+                 drawn(normal(bags, width), index, offsets, weights), {**how, "num_weights": n},
+                 slack=40)  # fmt: skip
+        case(
+            "embedding_bag_weights_backward",
+            f"{few} {how}",
+            drawn(normal(bags, width), normal(n, width), index, offsets),
+            how,
+            slack=40,
+        )
+        case("embedding_bag_max", f"{few} {how}", drawn(normal(n, width), index, offsets),
+             {"padding_idx": padding})  # fmt: skip
+ties = lambda rng: np.array([[1.0, 2, np.nan], [1, 3, 1], [-np.inf, -np.inf, np.nan]])
+case("embedding_bag_max", "ties, nan and infinities",
+     drawn(ties, np.array([1, 0, 1, 2, 0, 2]), np.array([0, 0, 3, 4])))  # fmt: skip
+
 # Picked and joined --------------------------------------------------------------------------------
 
 # rows of less than a word, of some, of more than a block copies at once

@@ -77,3 +77,39 @@ def test_a_table_that_was_computed_may_be_looked_up_as_a_sparse_one(made: str, b
     want = outcome(torch, False)  # sparse ones pass few of PyTorch's ops
     for got, exact in zip(outcome(cugrad, True), want, strict=True):
         np.testing.assert_allclose(got, exact, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_are_pooled_as_in_pytorch(mode: str, kind: str) -> None:
+    """Bags that are empty, of lines or offsets, whose numbers have weights, or do not count."""
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    values, factors = rng.standard_normal((6, 5)).round(2), rng.random(8)
+    lines = rng.integers(0, 6, (2, 4))
+
+    def outcomes(lib: Any) -> list[Any]:
+        dtype, found = getattr(lib, kind), []
+        for turned, offsets, padding, last in (
+            (False, None, None, False), (True, [0, 3, 3, 8], None, True),
+            (False, [0, 5, 8], 2, False), (True, None, -2, False),
+        ):  # fmt: skip
+            table = lib.tensor(values.T.tolist() if turned else values.tolist(), dtype=dtype)
+            table = (table.t() if turned else table).detach().requires_grad_()
+            numbers = lib.tensor(lines.tolist() if offsets is None else lines.reshape(-1).tolist())
+            weights, leaves = None, [table]
+            if mode == "sum":
+                weights = lib.tensor(factors.tolist(), dtype=dtype).reshape(numbers.shape)
+                leaves.append(weights.requires_grad_())
+            y = lib.nn.functional.embedding_bag(
+                numbers, table, None if offsets is None else lib.tensor(offsets), mode=mode,
+                per_sample_weights=weights, include_last_offset=last, padding_idx=padding,
+            )  # fmt: skip
+            assert y.dtype is dtype and type(y.grad_fn).__name__ == "EmbeddingBagBackward0"
+            grads = lib.autograd.grad((y.float() ** 2).sum(), leaves)
+            found += [x.detach().double().tolist() for x in (y, *grads)]
+        return found
+
+    tolerance = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 1e-5, "float64": 1e-12}[kind]
+    for got, want in zip(outcomes(cugrad), outcomes(torch), strict=True):
+        np.testing.assert_allclose(got, want, tolerance, tolerance)

@@ -385,6 +385,92 @@ sample("embedding_dense_backward", (2, 4, 3), integers((2, 4), 6), num_weights=6
        ))  # fmt: skip
 sample("embedding_dense_backward", (5, 3), exactly([1, 2, 1, 0, 2]), num_weights=4, padding_idx=2)
 
+
+def _bags(np, weight, indices, offsets, weights=None, mean=False, padding_idx=-1):
+    """The rows of each bag that count, times their weights, and how many they are."""
+    flat = np.reshape(indices, -1)
+    times = np.ones(flat.shape) if weights is None else np.reshape(weights, -1)
+    begins = np.arange(indices.shape[0]) * indices.shape[-1] if offsets is None else offsets
+    for k, begin in enumerate(begins):
+        end = begins[k + 1] if k + 1 < len(begins) else flat.size
+        places = [j for j in range(begin, end) if flat[j] != padding_idx]
+        yield k, places, [times[j] / (len(places) if mean else 1) for j in places]
+
+
+def _embedding_bag(np, weight, indices, offsets, weights=None, mean=False, padding_idx=-1):
+    bags = [*_bags(np, weight, indices, offsets, weights, mean, padding_idx)]
+    flat, out = np.reshape(indices, -1), np.zeros((len(bags), weight.shape[1]), weight.dtype)
+    for k, places, shares in bags:
+        for j, share in zip(places, shares, strict=True):
+            out[k] = out[k] + weight[flat[j]] * share
+    return out
+
+
+def _embedding_bag_backward(
+    np, g, indices, offsets, weights=None, num_weights=0, mean=False, padding_idx=-1
+):
+    flat, out = np.reshape(indices, -1), np.zeros((num_weights, g.shape[1]), g.dtype)
+    for k, places, shares in _bags(np, g, indices, offsets, weights, mean, padding_idx):
+        for j, share in zip(places, shares, strict=True):
+            out[flat[j]] = out[flat[j]] + g[k] * share
+    return out
+
+
+def _embedding_bag_weights(np, g, weight, indices, offsets, mean=False, padding_idx=-1):
+    flat, out = np.reshape(indices, -1), np.zeros(indices.size, g.dtype)
+    for k, places, shares in _bags(np, weight, indices, offsets, None, mean, padding_idx):
+        for j, share in zip(places, shares, strict=True):
+            out[j] = (g[k] * weight[flat[j]]).sum() * share
+    return np.reshape(out, indices.shape)
+
+
+def _torch_bag(torch, weight, indices, offsets, weights=None, mean=False, padding_idx=-1):
+    return torch.nn.functional.embedding_bag(
+        indices, weight, offsets, mode="mean" if mean else "sum", per_sample_weights=weights,
+        padding_idx=None if padding_idx < 0 else padding_idx,
+    )  # fmt: skip
+
+
+def _embedding_bag_max(np, weight, indices, offsets, padding_idx=-1):
+    flat, bags = np.reshape(indices, -1), [*_bags(np, weight, indices, offsets, None, False,
+                                                  padding_idx)]  # fmt: skip
+    out = np.zeros((len(bags), weight.shape[1]), weight.dtype)
+    rows = np.full(out.shape, weight.shape[0], np.int64)
+    for k, places, _ in bags:
+        for j in places:
+            for column in range(out.shape[1]):
+                value = weight[flat[j], column]
+                if j == places[0] or value > out[k, column]:
+                    out[k, column], rows[k, column] = value, flat[j]
+    return out, rows
+
+
+_numbers, _begins = exactly([1, 2, 1, 0, 2, 3, 2]), exactly([0, 3, 3, 4])
+sample("embedding_bag", (4, 3), _numbers, _begins, None, reference=_embedding_bag,
+       torch=_torch_bag, integer=False)  # fmt: skip
+for _mean, _padding in ((True, -1), (True, 2), (False, 2)):
+    _how = {"mean": _mean, "padding_idx": _padding}
+    sample("embedding_bag", (6, 3), integers((2, 4), 6), None, None, integer=False, **_how)
+    sample("embedding_bag_backward", (4, 3), _numbers, _begins, None, num_weights=5,
+           reference=_embedding_bag_backward, integer=False, **_how)  # fmt: skip
+    sample("embedding_bag_weights_backward", (4, 3), (4, 3), _numbers, _begins,
+           reference=_embedding_bag_weights, integer=False, **_how)  # fmt: skip
+    sample("embedding_bag_max", (6, 3), integers((2, 4), 6), None, padding_idx=_padding,
+           reference=_embedding_bag_max, integer=False)  # fmt: skip
+sample("embedding_bag", (4, 3), _numbers, _begins, (7,), padding_idx=2, integer=False)
+sample("embedding_bag_backward", (4, 3), _numbers, _begins, (7,), num_weights=5, integer=False)
+sample("embedding_bag_backward", (2, 3), integers((2, 4), 6), None, (2, 4), num_weights=6,
+       padding_idx=1, integer=False)  # fmt: skip
+sample("embedding_bag_weights_backward", (2, 3), (6, 3), integers((2, 4), 6), None, integer=False)
+sample("embedding_bag_max", (4, 3), _numbers, _begins, padding_idx=2, integer=False)
+for _name in ("embedding_bag_backward", "embedding_bag_weights_backward"):
+    samples.NO_TORCH[_name] = "aten's want more; the gradients of embedding_bag are compared"
+samples.NO_TORCH["embedding_bag_max"] = "the function's first result alone is public"
+samples.REAL_ONLY |= {"embedding_bag", "embedding_bag_max", *samples.NO_TORCH} & {
+    "embedding_bag", "embedding_bag_max", "embedding_bag_backward",
+    "embedding_bag_weights_backward",
+}  # fmt: skip
+
 samples.REAL_ONLY |= {
     "softmax", "softmax_backward", "log_softmax", "log_softmax_backward", "nll_loss",
     "nll_loss_backward", "cross_entropy", "cross_entropy_backward", "native_batch_norm",

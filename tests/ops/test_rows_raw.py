@@ -247,8 +247,10 @@ def other_value(array: Any) -> Any:
 
 
 def linear_trial(call: Call, i: int, a: Any, b: Any, rng: np.random.Generator) -> Any:
-    """Arguments x, y and a x + b y in place i; optional arguments other than i are left out."""
-    rest = [None if n in call.op.optional and j != i else x
+    """Arguments x, y and a x + b y in place i; others that are optional and differentiable are left
+    out.
+    """
+    rest = [None if n in call.op.optional and j != i and call.op.formulas[j] else x
             for j, (n, x) in enumerate(zip(call.op.inputs, call.inputs))]  # fmt: skip
     x, y = call.inputs[i], call.random_like(call.inputs[i], rng)
     both = call.backend.wrap(a * x + b * y)

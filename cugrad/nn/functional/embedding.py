@@ -191,43 +191,40 @@ def embedding_bag(
     of_one_dtype("embedding_bag", weight, per_sample_weights=per_sample_weights)
     if mode == "max" and scale_grad_by_freq:
         raise ValueError("max mode does not support scaling the gradient by the frequency")
-    bag, bags = bags_of(input, offsets, include_last_offset)
-    flat = input.reshape(-1)
-    _check_numbers("embedding_bag", flat, weight)
+    begins = begins_of(input, offsets, include_last_offset)
+    _check_numbers("embedding_bag", input, weight)
     refuse_whole("embedding_bag", weight)
     if max_norm is not None:
-        _shorten(weight, flat, max_norm, norm_type)
-    if padding_idx is not None:
-        rows = weight.shape[0]
-        if not -rows <= padding_idx < rows:
-            raise AssertionError("padding_idx must be within the number of embeddings")
-        counted = flat != padding_idx % rows
-    else:
-        counted = None
-    kind = weight.dtype
-    if sparse:
-        vectors = _rows(weight, flat, -1, scale_grad_by_freq)
-    else:
-        vectors = recorded.embedding(weight, flat, -1)
-        if scale_grad_by_freq:
-            vectors = _shared_by_frequency(vectors, flat, weight.shape[0])
-    if kind in (dtypes.float16, dtypes.bfloat16):  # accumulates in float32
-        vectors = vectors.float()
-    if per_sample_weights is not None:
-        vectors = vectors * per_sample_weights.reshape(-1, 1)
-    return _pooled(vectors, bag, bags, counted, mode).to(kind)
+        _shorten(weight, input, max_norm, norm_type)
+    padding = padding_of(weight, padding_idx)
+    if mode == "max":
+        return recorded.embedding_bag_max(weight, input, begins, padding)[0]
+    if sparse or scale_grad_by_freq:
+        weight, input, padding = _each_alone(weight, input, padding, sparse, scale_grad_by_freq)
+    return recorded.embedding_bag(
+        weight, input, begins, per_sample_weights, mode == "mean", padding
+    )
 
 
-def bags_of(input: Tensor, offsets: Tensor | None, include_last: bool) -> tuple[Tensor, int]:
-    """The number of each element's bag, and how many bags there are."""
+def padding_of(weight: Tensor, padding_idx: int | None) -> int:
+    """The number of the row that does not count, -1 for none; AssertionError for one beyond."""
+    if padding_idx is None:
+        return -1
+    rows = weight.shape[0]
+    if not -rows <= padding_idx < rows:
+        raise AssertionError("padding_idx must be within the number of embeddings")
+    return padding_idx % rows
+
+
+def begins_of(input: Tensor, offsets: Tensor | None, include_last: bool) -> Tensor | None:
+    """Where each bag begins; None where they are the lines of input."""
     if input.dim() == 2:
         if offsets is not None:
             raise ValueError(
                 "if input is 2D, then offsets has to be None, as input is treated is a mini-batch "
                 f"of fixed length sequences. However, is_most offsets of type {type(offsets)}"
             )
-        bags, size = input.shape
-        return arange(bags, device=input.device).repeat_interleave(size), bags
+        return None
     if input.dim() != 1:
         raise ValueError(
             f"input has to be 1D or 2D Tensor, but got Tensor of dimension {input.dim()}"
@@ -248,52 +245,24 @@ def bags_of(input: Tensor, offsets: Tensor | None, include_last: bool) -> tuple[
                 f"offsets[-1] can not be greater than input's length {input.shape[0]} but got "
                 f"offsets[-1] of {last}"
             )
-    bags = offsets.shape[0] - include_last
-    if bags < 0:
+    if include_last and not offsets.shape[0]:
         raise RuntimeError("include_last_offset: number of offsets should be at least 1")
-    ends = offsets[:bags]
-    place = arange(input.shape[0], dtype=offsets.dtype, device=input.device)
-    return FUNCTIONS["searchsorted"](ends.contiguous(), place, right=True) - 1, bags
+    return offsets[:-1] if include_last else offsets
 
 
-def _pooled(vectors: Tensor, bag: Tensor, bags: int, counted: Tensor | None, mode: str) -> Tensor:
-    shape = (bags, vectors.shape[1])
-    empty = zeros(shape, dtype=vectors.dtype, device=vectors.device)
-    if mode == "max":
-        return _most(vectors, bag, shape, counted)
-    if counted is not None:
-        vectors = recorded.masked_fill(vectors, ~counted.unsqueeze(1), 0.0)
-    total = empty.index_add(0, bag, vectors)
-    if mode == "sum":
-        return total
-    ones = full((vectors.shape[0],), 1, dtype=vectors.dtype, device=vectors.device)
-    if counted is not None:
-        ones = ones * counted.to(vectors.dtype)
-    count = zeros(bags, dtype=vectors.dtype, device=vectors.device).index_add(0, bag, ones)
-    return total / count.clamp(min=1).unsqueeze(1)
-
-
-def first_of_most(vectors: Tensor, bag: Tensor, shape: Any, counted: Tensor | None) -> Tensor:
-    """The number of the first vector with the maximum of its bag, one beyond the last for none."""
-    values, count = vectors.detach(), vectors.shape[0]
-    if counted is not None:
-        values = recorded.masked_fill(values, ~counted.unsqueeze(1), float("-inf"))
-    index = bag.unsqueeze(1).expand(values.shape)
-    lowest = full(shape, float("-inf"), dtype=values.dtype, device=values.device)
-    most = lowest.scatter_reduce(0, index, values, "amax").index_select(0, bag)
-    is_most = (values == most) | values.isnan()
-    if counted is not None:
-        is_most = is_most & counted.unsqueeze(1)
-    place = arange(count, device=values.device).unsqueeze(1)
-    none = full(shape, count, dtype=dtypes.int64, device=values.device)
-    return none.scatter_reduce(0, index, recorded.where(is_most, place, count), "amin")
-
-
-def _most(vectors: Tensor, bag: Tensor, shape: tuple[int, int], counted: Tensor | None) -> Tensor:
-    """The maximum in each bag, of equal ones the first, which alone gets the gradient."""
-    first = first_of_most(vectors, bag, shape, counted)
-    nothing = zeros((1, shape[1]), dtype=vectors.dtype, device=vectors.device)
-    return recorded.cat([vectors, nothing]).gather(0, first)
+def _each_alone(
+    weight: Tensor, input: Tensor, padding: int, sparse: bool, by_frequency: bool
+) -> tuple[Tensor, Tensor, int]:
+    """A table of the rows that are looked up, in which each number has one, and which one is to be
+    left out: the gradient then comes back for each number by itself.
+    """
+    count = input.numel()
+    rows = embedding(input.reshape(-1), weight, scale_grad_by_freq=by_frequency, sparse=sparse)
+    numbers = arange(count, dtype=input.dtype, device=input.device).reshape(input.shape)
+    if padding < 0:
+        return rows, numbers, padding
+    rows = recorded.cat([rows, zeros((1, rows.shape[1]), dtype=rows.dtype, device=rows.device)])
+    return rows, numbers.masked_fill(input == padding, count), count
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:

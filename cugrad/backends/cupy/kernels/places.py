@@ -25,6 +25,15 @@ __device__ __forceinline__ i64 named_by(
 }
 """
 
+# Where indices do not stand for rows of g in their order, but for those `of` says, times shares.
+_OTHERS = r"""
+__device__ __forceinline__ i64 row_of(const int* of, int k) { return OTHERS ? of[k] : k; }
+__device__ __forceinline__ A share_of(const A* shares, int k, A factor)
+{
+    return OTHERS ? shares[k] : factor;
+}
+"""
+
 _REDUCED = r"""
 template <int SMALL> struct Reduced { typedef A S; };  // HOW: 0 multiplies, 1 and 2 are extrema
 template <> struct Reduced<1> { typedef int S; };
@@ -166,10 +175,10 @@ extern "C" __global__ void __launch_bounds__(256) gather_backward(
     # Rows of g, times a factor, are added up by the index that they go to, in their order, by one
     # block each: that of the first row of an index; `begun`, to what is there. Rounded once.
     # Planes of `count` rows, in blockIdx.z, go to planes of n.
-    "add_rows_by_index": r"""
+    "add_rows_by_index": _OTHERS + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) add_rows_by_index(
-    const T* g, const W* indices, T* x, int count, i64 width, i64 n, i64 left_out, int begun,
-    A factor)
+    const T* g, const W* indices, const int* of, const A* shares, T* x, int count, i64 width, i64 n,
+    i64 left_out, int begun, A factor)
 {
     __shared__ bool alike[256];
     i64 own = (i64)indices[blockIdx.x];
@@ -191,7 +200,8 @@ extern "C" __global__ void __launch_bounds__(256) add_rows_by_index(
             if (alike[k])
                 for (int j = 0; j < 4; ++j)
                     if (column + 256 * j < width)
-                        sums[j] += (A)g[(start + k) * width + column + 256 * j] * factor;
+                        sums[j] += (A)g[row_of(of, start + k) * width + column + 256 * j] *
+                                   share_of(shares, start + k, factor);
     }
     for (int j = 0; j < 4; ++j)
         if (column + 256 * j < width)
@@ -288,10 +298,10 @@ extern "C" __global__ void __launch_bounds__(256) fill_ranges(
     # Rows of y, planes of n, are those of x, or zeros, and the sums of the rows of g in their
     # ranges, times a factor; rounded once. `team` threads share a row. Rows with more than `most`
     # are left to others.
-    "sum_ranges": r"""
+    "sum_ranges": _OTHERS + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) sum_ranges(
-    const T* g, const T* x, const int* counts, const int* starts, const int* order, T* y, i64 n,
-    int count, i64 width, int team, int most, A factor)
+    const T* g, const T* x, const int* counts, const int* starts, const int* order, const int* of,
+    const A* shares, T* y, i64 n, int count, i64 width, int team, int most, A factor)
 {
     const i64 row = (i64)blockIdx.x * (256 / team) + threadIdx.x / team;
     if (row >= n) return;
@@ -304,8 +314,10 @@ extern "C" __global__ void __launch_bounds__(256) sum_ranges(
         A sums[PACK] = {};
         #pragma unroll 4
         for (int j = 0; j < own; ++j) {
-            const Pack<T, PACK> part = load(g + order[begin + j] * width + k);
-            for (int p = 0; p < PACK; ++p) sums[p] += (A)part.at[p];
+            const int from = order[begin + j];
+            const Pack<T, PACK> part = load(g + row_of(of, from) * width + k);
+            const A share = share_of(shares, from, A(1));
+            for (int p = 0; p < PACK; ++p) sums[p] += (A)part.at[p] * share;
         }
         Pack<T, PACK> result = {};
         if (x) result = load(x + place + k);
@@ -315,10 +327,11 @@ extern "C" __global__ void __launch_bounds__(256) sum_ranges(
 }
 """,
     # The same for a row with more, by eight lines of 32 threads.
-    "sum_long_ranges": r"""
+    "sum_long_ranges": _OTHERS + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) sum_long_ranges(
     const T* g, const T* x, const int* counts, const int* starts, const int* order,
-    const int* long_rows, T* y, i64 n, int count, i64 width, A factor)
+    const int* long_rows, const int* of, const A* shares, T* y, i64 n, int count, i64 width,
+    A factor)
 {
     if ((int)blockIdx.x >= counts[n + 1]) return;
     const i64 row = long_rows[blockIdx.x];
@@ -331,8 +344,10 @@ extern "C" __global__ void __launch_bounds__(256) sum_long_ranges(
         A sums[PACK] = {};
         #pragma unroll 4
         for (int j = line; j < own && k < width; j += 8) {
-            const Pack<T, PACK> part = load(g + order[begin + j] * width + k);
-            for (int p = 0; p < PACK; ++p) sums[p] += (A)part.at[p];
+            const int from = order[begin + j];
+            const Pack<T, PACK> part = load(g + row_of(of, from) * width + k);
+            const A share = share_of(shares, from, A(1));
+            for (int p = 0; p < PACK; ++p) sums[p] += (A)part.at[p] * share;
         }
         for (int p = 0; p < PACK; ++p) sums[p] = of_lines(sums[p], Sum());
         if (line > 0 || k >= width) continue;
@@ -465,4 +480,4 @@ extern "C" __global__ void __launch_bounds__(256) share_products(
 """,
 }  # fmt: skip
 NAMES = tuple(KERNELS)
-SOURCE = whole(KERNELS, HOW=1, NARROW=0)
+SOURCE = whole(KERNELS, HOW=1, NARROW=0, OTHERS=0)

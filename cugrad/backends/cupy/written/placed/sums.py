@@ -225,9 +225,12 @@ def _added(
 
 def with_rows(
     x: Array | None, g: Array, index: Array, shape: tuple[int, ...], dim: int,
-    factor: float = 1.0, left_out: int = -1,
+    factor: float = 1.0, left_out: int = -1, others: tuple[Array, Array] | None = None,
 ) -> Array | None:  # fmt: skip
-    """x, or zeros, and the sums of what g has where indices name a place along a dim."""
+    """x, or zeros, and the sums of what g has where indices name a place along a dim.
+
+    Indices stand for slices of g in their order, or for those that `others` has, times shares.
+    """
     planes, n, count = prod(shape[:dim]), shape[dim], index.size
     width = prod(shape[dim + 1 :])
     if (
@@ -242,19 +245,21 @@ def with_rows(
         return None
     g, index, factor = dense(g), dense(index.reshape(-1)), accumulator(g.dtype)(factor)
     if count > SEVERAL:
-        return _in_ranges(NamedRows(g, index, planes, n, width, factor, left_out), x, shape)
+        return _in_ranges(NamedRows(g, index, planes, n, width, factor, left_out, others), x, shape)
     result = begin(ndarray(shape, g.dtype), None if x is None else dense(x))
-    run = kernel(
-        KERNELS["add_rows_by_index"], "add_rows_by_index", name_of(g.dtype), name_of(index.dtype)
-    )
+    name = "add_rows_by_index"
+    run = kernel(KERNELS[name], name, name_of(g.dtype), name_of(index.dtype),
+                 OTHERS=int(others is not None))  # fmt: skip
     run((count, blocks(width, 1024), planes), (BLOCK,),
-        (g, index, result, int32(count), int64(width), int64(n), int64(left_out),
-         int32(x is not None), factor))  # fmt: skip
+        (g, index, *(others or (None, None)), result, int32(count), int64(width), int64(n),
+         int64(left_out), int32(x is not None), factor))  # fmt: skip
     return result
 
 
 class NamedRows(NamedTuple):
-    """Planes of rows g, (planes, count, width), to be added to planes of n where an index says."""
+    """Planes of rows g, (planes, count, width), to be added to planes of n where an index says; or
+    other rows, times shares.
+    """
 
     g: Array
     index: Array
@@ -263,11 +268,12 @@ class NamedRows(NamedTuple):
     width: int
     factor: Any
     left_out: int
+    others: tuple[Array, Array] | None
 
 
 def _in_ranges(rows: NamedRows, x: Array | None, shape: tuple[int, ...]) -> Array:
     """A new array, of which each row is written once: what is added to it is listed before."""
-    g, index, planes, n, width, factor, left_out = rows
+    g, index, planes, n, width, factor, left_out, others = rows
     count, x = index.size, None if x is None else dense(x)
     counts = begin(ndarray((n + 2,), np.int32))
     ranks, starts, order = (ndarray((size,), np.int32) for size in (count, n, count))
@@ -282,15 +288,17 @@ def _in_ranges(rows: NamedRows, x: Array | None, shape: tuple[int, ...]) -> Arra
     result = ndarray(shape, g.dtype)
     pack = pack_of(width, *[a for a in (g, x, result) if a is not None])
     team = team_for(width // pack)
-    run = kernel(KERNELS["sum_ranges"], "sum_ranges", name_of(g.dtype), None, pack)
+    of, numbers = others or (None, None), {"OTHERS": int(others is not None)}
+    run = kernel(KERNELS["sum_ranges"], "sum_ranges", name_of(g.dtype), None, pack, **numbers)
     run((blocks(n, BLOCK // team), min(MOST_Y, blocks(width, team * pack)), planes), (BLOCK,),
-        (g, x, counts, starts, order, result, int64(n), int32(count), int64(width), int32(team),
-         int32(MANY), factor))  # fmt: skip
+        (g, x, counts, starts, order, *of, result, int64(n), int32(count), int64(width),
+         int32(team), int32(MANY), factor))  # fmt: skip
     if count > MANY:
-        run = kernel(KERNELS["sum_long_ranges"], "sum_long_ranges", name_of(g.dtype), None, pack)
+        name = "sum_long_ranges"
+        run = kernel(KERNELS[name], name, name_of(g.dtype), None, pack, **numbers)
         run((count // MANY, min(MOST_Y, blocks(width, 32 * pack)), planes), (BLOCK,),
-            (g, x, counts, starts, order, long_rows, result, int64(n), int32(count), int64(width),
-             factor))  # fmt: skip
+            (g, x, counts, starts, order, long_rows, *of, result, int64(n), int32(count),
+             int64(width), factor))  # fmt: skip
     return result
 
 
