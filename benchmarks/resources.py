@@ -32,7 +32,7 @@ def main() -> int:
              for what in ("registers", "stack", "spilled", "shared")]  # fmt: skip
     print("| kernel | " + " | ".join(heads) + " |\n|---|" + "---|" * len(heads))
     for module in toolchain.kernel_modules():
-        short = module.__name__.rpartition(".")[2]
+        short = module.__name__.partition(".kernels.")[2]
         if not re.search(options.only, short):
             continue
         for source in toolchain.sources_of(module).values():

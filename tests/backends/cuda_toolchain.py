@@ -21,10 +21,11 @@ SHARED = 48 << 10  # bytes of shared memory that a kernel may have without askin
 
 
 def kernel_modules() -> Iterator[ModuleType]:
-    """Every module of cugrad.backends.cupy.kernels."""
+    """Every module of cugrad.backends.cupy.kernels, and of the rooms in it."""
     package = importlib.import_module("cugrad.backends.cupy.kernels")
-    for info in pkgutil.iter_modules(package.__path__):
-        yield importlib.import_module(f"{package.__name__}.{info.name}")
+    for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if not info.ispkg:
+            yield importlib.import_module(info.name)
 
 
 def sources_of(module: ModuleType) -> dict[str, str]:

@@ -24,7 +24,7 @@ SOURCES = [(module, name) for module in MODULES for name in toolchain.sources_of
 
 
 @pytest.mark.parametrize(
-    "module, name", SOURCES, ids=[f"{m.__name__.rpartition('.')[2]}.{n}" for m, n in SOURCES]
+    "module, name", SOURCES, ids=[f"{m.__name__.partition('.kernels.')[2]}.{n}" for m, n in SOURCES]
 )
 def test_a_source_compiles(module: Any, name: str) -> None:
     """Without spills, and within the shared memory that any kernel may have."""

@@ -15,7 +15,7 @@ from ....runtime.kept import of_thread
 from ...wanted import wanted
 from ..arrays import form_of, new_array
 from ..gemm_plan import Gemm
-from ..kernels.copies import lines_source
+from ..kernels.placed.copies import lines_source
 from ..launches.starting import StructKernel, not_noted
 from .plan import BYTES, LEAST, RATES, Detour, LineCopy, detour, work_of
 

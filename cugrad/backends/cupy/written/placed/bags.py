@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
-from ...kernels.bags import KERNELS, MOST
+from ...kernels.placed.bags import KERNELS, MOST
 from ..launch import BLOCK, FLOATS, LIMIT, blocks, dense, int32, int64, kernel, name_of, pack_of
 from ..launch import accumulator as sums_of
 from ..registry import forward

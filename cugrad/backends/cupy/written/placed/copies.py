@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import cupy
 
 from ...fused.copies import dense_copy
-from ...kernels.copies import JOINED, KERNELS
+from ...kernels.placed.copies import JOINED, KERNELS
 from ..launch import BLOCK, LIMIT, blocks, dense, int32, int64, kernel, name_of
 from ..plans import kept
 from ..registry import NodeCall, backward, forward

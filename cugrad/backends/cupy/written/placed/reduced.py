@@ -9,7 +9,7 @@ import cupy
 import numpy as np
 
 from ....wanted import wanted
-from ...kernels.places import KERNELS
+from ...kernels.placed.reduced import KERNELS
 from ..launch import BLOCK, FLOATS, Written, accumulator, blocks, dense, int32, int64, name_of
 from ..launch import kernel as kernel_of
 from ..registry import NodeCall, backward, forward

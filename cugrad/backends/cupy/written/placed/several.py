@@ -12,7 +12,7 @@ import cupy
 import numpy as np
 
 from ...fused.layouts import Operand, layout_of
-from ...kernels.places import KERNELS
+from ...kernels.placed.sums import KERNELS
 from ..launch import BLOCK, blocks, dense, int64, kernel, name_of
 from ..plans import kept
 from ..registry import forward

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....wanted import wanted
 from ...kernels.ordering import KERNELS as ORDER
-from ...kernels.places import KERNELS
+from ...kernels.placed.sums import KERNELS
 from ..launch import (
     BLOCK,
     FLOATS,

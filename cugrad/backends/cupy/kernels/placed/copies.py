@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import code, whole
+from .. import code, whole
 
 __all__ = [
     "JOINED", "KERNELS", "NAMES", "SOURCE", "joining", "lines_source",

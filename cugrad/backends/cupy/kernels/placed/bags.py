@@ -6,7 +6,7 @@ the row `left_out` do not count.
 
 from __future__ import annotations
 
-from . import PART, whole
+from .. import PART, whole
 
 __all__ = ["KERNELS", "MOST", "NAMES", "SOURCE"]
 
