@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import random
 import warnings
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -257,29 +258,43 @@ def test_pinning_without_a_device_warns(monkeypatch: pytest.MonkeyPatch) -> None
     assert not batches[0].is_pinned() and warned[0].filename == __file__
 
 
-@WORKERS
-def test_batches_are_pinned(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The simulated device as CUDA."""
     monkeypatch.setenv("CUGRAD_SIMULATE_CUDA", "1")
     monkeypatch.setattr("cugrad.backends.simulated._Warned.once", True)
     monkeypatch.setattr("cugrad.cuda.devices._Started.now", False)
-    known = dict(cugrad.backends._by_device_type), dict(cugrad.backends.BY_ARRAY_TYPE)
-    try:
-        loader = data.DataLoader(samples.Structures(), 2, num_workers=workers, pin_memory=True)
-        for batch in loader:
-            point, words, tensor, empty, strided = batch.values()
-            assert all(x.is_pinned() for x in (*point, tensor, strided)), type(point)
-            assert isinstance(point, samples.Point) and words[0][0] in "024"
-            assert tensor.dtype is cugrad.bfloat16 and empty.shape == (len(tensor), 0, 3)
-        same([b["tensor"] for b in loader],
-             [b["tensor"] for b in data.DataLoader(samples.Structures(), 2)])  # fmt: skip
-        with pytest.warns(UserWarning, match="pin_memory_device is deprecated"):
-            list(data.DataLoader([1.0], pin_memory=True, pin_memory_device="cuda"))
-    finally:
-        for table, before in zip(
-            (cugrad.backends._by_device_type, cugrad.backends.BY_ARRAY_TYPE), known, strict=True
-        ):
-            table.clear()
-            table.update(before)
+    tables = cugrad.backends._by_device_type, cugrad.backends.BY_ARRAY_TYPE
+    known = [dict(table) for table in tables]
+    yield
+    for table, before in zip(tables, known, strict=True):
+        table.clear()
+        table.update(before)
+
+
+@WORKERS
+def test_batches_are_pinned(workers: int, cuda: None) -> None:
+    loader = data.DataLoader(samples.Structures(), 2, num_workers=workers, pin_memory=True)
+    for batch in loader:
+        point, words, tensor, empty, strided = batch.values()
+        assert all(x.is_pinned() for x in (*point, tensor, strided)), type(point)
+        assert isinstance(point, samples.Point) and words[0][0] in "024"
+        assert tensor.dtype is cugrad.bfloat16 and empty.shape == (len(tensor), 0, 3)
+    same([b["tensor"] for b in loader],
+         [b["tensor"] for b in data.DataLoader(samples.Structures(), 2)])  # fmt: skip
+    with pytest.warns(UserWarning, match="pin_memory_device is deprecated"):
+        list(data.DataLoader([1.0], pin_memory=True, pin_memory_device="cuda"))
+
+
+def test_batches_are_pinned_where_new_tensors_are_on_the_gpu(cuda: None) -> None:
+    """What is collated is on the host; a dataset of tensors on the GPU stays there."""
+    with cugrad.device("cuda"):
+        [batch] = data.DataLoader([(np.ones(3), 1.0)] * 2, 2, pin_memory=True)
+        assert all(x.is_pinned() for x in batch)
+        [[x]] = data.DataLoader(data.TensorDataset(cugrad.ones(2)), 2, pin_memory=True)
+        assert x.is_cuda
+        [[x]] = data.DataLoader([(np.ones(3),)], pin_memory=True, device="cuda")
+        assert x.is_cuda
 
 
 # Shared memory ------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ class _Loan:
         self.key, self.streams = id(root), dict[int, Stream]()  # those by their address
         self.device, self.holder = backend.device_index(root), backend.holder_of(root)
         # the garbage collector may call this anywhere: it appends, and no more
-        self.owner = weakref.ref(root, lambda _, loan=self: gone.append(loan))  # type: ignore[misc]
+        self.owner: Any = weakref.ref(root, lambda _, loan=self: gone.append(loan))  # type: ignore[misc]
 
 
 class LentMemory:
@@ -51,6 +51,17 @@ class LentMemory:
             if loan is None or loan.owner() is not root:
                 loan = self._loans[id(root)] = _Loan(self._backend, root, self._gone)
             loan.streams[stream.ptr] = stream
+
+    def end(self, array: Any, stream: Stream) -> None:
+        """A stream uses an array's memory no more, as far as the array's own stream is by now."""
+        root = root_of(array)
+        with self._lock:
+            loan = self._loans.get(id(root))
+            if loan is not None and loan.owner() is root:
+                loan.streams.pop(stream.ptr, None)
+                if not loan.streams:
+                    del self._loans[loan.key]
+                    loan.owner = None  # whose callback has the loan, and that the memory
 
     def _begin_to_end(self) -> bool:
         """Marks how far the streams are that used what is gone by now; whether there is anything

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ... import dtypes
@@ -72,9 +72,13 @@ class PackedSequence(PackedSequence_):
         indices = [None if t is None else move(t) for t in self[2:]]
         return type(self)(data, self.batch_sizes, *indices)
 
+    def _over_tensors(self, move: Callable[[Tensor], Tensor]) -> PackedSequence:
+        """The same with `move(t)` for each tensor that a device may have."""
+        return self._with(move(self.data), move)
+
     def pin_memory(self) -> PackedSequence:
         """The same in page-locked memory."""
-        return self._with(self.data.pin_memory(), lambda t: t.pin_memory())
+        return self._over_tensors(lambda t: t.pin_memory())
 
     def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
         """The same with `data.to(...)`, the indices on its device; itself where nothing changes."""

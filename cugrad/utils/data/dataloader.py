@@ -10,6 +10,8 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
+from ...backends import get
+from ...device import device as Device
 from ...functions.creation.random import Generator
 from ._utils.collate import default_collate, default_convert
 from ._utils.fetch import _DatasetKind
@@ -59,6 +61,13 @@ class DataLoader(Generic[T_co]):
         persistent_workers: whether workers live on when all batches have come.
         pin_memory_device: deprecated, and ignored with a warning: the device is the one in use.
         in_order: whether batches of workers come in order; else as they get ready.
+        device: where batches are when they come; an addition to PyTorch's. The next batch is copied
+            from page-locked memory by a side stream while the one before is in use, so that
+            `x.to(device)` has nothing left to do. None: they stay where they were made.
+
+    With `device` a batch is got before it is asked for, here too: the dataset is one batch ahead of
+    the loop, and three batches are on the device at most. What is no dense tensor without gradient
+    and has a method `to` is moved by that in its turn, on the current stream.
 
     A worker computes on the CPU, with the seed `base_seed + number`, Python's and NumPy's
     generators too. Its batches come in shared memory. What it raises is raised here, of the same
@@ -82,6 +91,7 @@ class DataLoader(Generic[T_co]):
     timeout: float
     sampler: Any
     pin_memory_device: str
+    device: Device | None
     prefetch_factor: int | None
     _iterator: _BaseDataLoaderIter | None
     __initialized = False
@@ -106,12 +116,16 @@ class DataLoader(Generic[T_co]):
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
+        device: Device | str | int | None = None,
     ) -> None:
         _check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
         self.dataset, self.num_workers, self.timeout = dataset, num_workers, timeout
         self.prefetch_factor = 2 if num_workers and prefetch_factor is None else prefetch_factor
         self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
         self.worker_init_fn, self.in_order = worker_init_fn, in_order
+        self.device = None if device is None else Device(device)
+        if self.device is not None:
+            get(self.device.type)  # RuntimeError with the reason, where it cannot be used
         self.multiprocessing_context = multiprocessing_context
         self._dataset_kind = _DatasetKind.Map
         if isinstance(dataset, IterableDataset):

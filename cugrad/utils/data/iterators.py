@@ -10,7 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...backends import get, is_usable
+from ...device import device
 from ...profiler import record_function
+from ._utils.ahead import on_device
 from ._utils.failures import ExceptionWrapper
 from ._utils.fetch import _DatasetKind
 from ._utils.pin_memory import pin_memory
@@ -42,6 +44,9 @@ class _BaseDataLoaderIter:
         self._num_workers = loader.num_workers
         self._pin_memory = loader.pin_memory and is_usable("cuda")
         self._pin_memory_device = "cuda" if self._pin_memory else None
+        self._on_device = (
+            None if loader.device is None else on_device(loader.device, loader.num_workers > 0)
+        )
         self._warn_of_pinning(loader)
         self._timeout = loader.timeout
         self._collate_fn = loader.collate_fn
@@ -71,6 +76,8 @@ class _BaseDataLoaderIter:
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
         self._sampler_iter = iter(self._index_sampler)
         self._num_yielded = 0
+        if self._on_device is not None:
+            self._on_device.forget()
         self._IterableDataset_len_called = loader._IterableDataset_len_called
 
     def _next_index(self) -> Any:
@@ -81,7 +88,8 @@ class _BaseDataLoaderIter:
 
     def __next__(self) -> Any:
         with record_function(self._profile_name):
-            data = self._next_data()
+            moves = self._on_device
+            data = self._next_data() if moves is None else moves.next(self._next_data)
             self._num_yielded += 1
             length = self._IterableDataset_len_called
             if length is not None and self._num_yielded > length:
@@ -122,8 +130,14 @@ class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
         )  # fmt: skip
 
     def _next_data(self) -> Any:
-        data = self._dataset_fetcher.fetch(self._next_index())
-        return pin_memory(data) if self._pin_memory else data
+        index = self._next_index()
+        if self._on_device is None and not self._pin_memory:
+            return self._dataset_fetcher.fetch(index)
+        with device("cpu"):  # what numbers and arrays become is not on a device yet
+            data = self._dataset_fetcher.fetch(index)
+        return (
+            pin_memory(data) if self._on_device is None else data
+        )  # that page-locks what it copies
 
 
 class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):

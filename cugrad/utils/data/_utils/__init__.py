@@ -1,6 +1,7 @@
 """What a loader is made of, under the names that PyTorch has for it and programs import.
 
-`fetch` gets the samples of a batch, `collate` makes tensors of them, `pin_memory` page-locks those.
+`fetch` gets the samples of a batch, `collate` makes tensors of them, `pin_memory` page-locks those,
+and `ahead` has them come to a device.
 `worker` is what a worker process runs, `workforce` starts, asks and ends such processes, `parcels`
 moves what they make through shared memory, and `failures` carries their errors. Begin with `fetch`.
 """
