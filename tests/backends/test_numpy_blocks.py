@@ -10,9 +10,8 @@ import pytest
 
 import cugrad as torch
 from cugrad.backends import get
-from cugrad.backends.numpy import blocks, half, tables
+from cugrad.backends.numpy import blocks, half, numkong, tables
 from cugrad.backends.numpy.half import cast, narrowed_into, widened
-from cugrad.backends.numpy.written import halves
 from cugrad.dtypes import bfloat16
 from cugrad.nn import functional as F
 from cugrad.ops import apart
@@ -39,6 +38,16 @@ COMPOSITE = [op for op in TABLE.values() if op.kind == ELEMENTWISE and op.ufunc 
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "BLOCK", 7)
     monkeypatch.setattr(blocks, "LEAST", 0)
+
+
+@pytest.fixture(params=[True, False], ids=["NumKong", "NumPy alone"])
+def numkong_or_not(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """With the optional dependency, and without it."""
+    if request.param:
+        pytest.importorskip("numkong", reason="NumKong is not installed")
+    else:
+        monkeypatch.setattr(numkong, "_numkong", lambda: None)
+    return bool(request.param)
 
 
 def operands(op: Any, layout: str, kind: Any) -> list[Array]:
@@ -117,7 +126,9 @@ def test_positive_parts_of_all_numbers_are_those_of_numpy(kind: Any) -> None:
         np.testing.assert_array_equal(get("cpu").xp.positive_part(some).astype(np.float32), want)
 
 
-def test_all_numbers_of_float16_widen_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_numbers_of_float16_widen_exactly(
+    numkong_or_not: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     finite = every[np.isfinite(every)]
     for numbers in (every, finite, finite[::2], finite[:3]):
@@ -132,7 +143,7 @@ def test_all_numbers_of_float16_widen_exactly(monkeypatch: pytest.MonkeyPatch) -
     np.testing.assert_array_equal(bits, finite.astype(np.float32).view(np.int32))
 
 
-def test_float32_narrows_as_numpy_rounds_it() -> None:
+def test_float32_narrows_as_numpy_rounds_it(numkong_or_not: bool) -> None:
     every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     finite = np.sort(every[np.isfinite(every)]).astype(np.float32)
     between = (finite[1:] + finite[:-1]) / 2  # of two the even one
@@ -149,92 +160,62 @@ def test_float32_narrows_as_numpy_rounds_it() -> None:
 
 @pytest.mark.parametrize("function", [np.add, np.subtract, np.multiply], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("kind", [np.float16, bfloat16.numpy], ids=["float16", "bfloat16"])
-def test_sums_and_products_in_words_are_rounded_once(
-    kind: Any, function: Any, monkeypatch: pytest.MonkeyPatch
+def test_sums_and_products_of_half_precision_are_rounded_once(
+    kind: Any, function: Any, numkong_or_not: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(halves, "WORDS", 9999)
+    monkeypatch.setattr(numkong, "BLOCK", 9999)
+    numkong._negative_zeros.cache_clear()
+    monkeypatch.setattr(blocks, "BLOCK", 1 << 15)
     every = np.arange(1 << 16, dtype=np.uint16).view(kind)
-    rng, taken = np.random.default_rng(0), 0
+    rng, name = np.random.default_rng(0), function.__name__
+    run = blocks.forward_by_blocks(TABLE["mul" if name == "multiply" else name[:3]], function)
     for scale in (1.0, 0.4, 1e-4, 1e-6, 1e-7):
         with np.errstate(all="ignore"):
-            single = every.astype(np.float32) * np.float32(scale)
-            some = single[np.isfinite(single)].astype(kind)
-        some = some[: some.size // 2 * 2]
+            some = (every.astype(np.float32) * np.float32(scale)).astype(kind)
         for other in (some, some[::-1].copy(), rng.permutation(some), rng.permutation(some)):
             for shape in ((-1,), (2, -1)):
                 a, b = some.reshape(shape), other.reshape(shape)
                 with np.errstate(all="ignore"):
                     want = function(a.astype(np.float32), b.astype(np.float32)).astype(kind)
-                    result = halves.in_words(function, a, b)
-                if result is None:
-                    continue
-                taken += 1
-                assert (result.dtype, result.shape) == (want.dtype, want.shape)
-                with np.errstate(all="ignore"):
+                    direct = numkong.sum_or_product(function, a, b)
+                    results = [x for x in (run(a, b), direct) if x is not None]
                     no_number = np.isnan(want.astype(np.float32))
-                    np.testing.assert_array_equal(np.isnan(result.astype(np.float32)), no_number)
-                bits = [x.view(np.int16)[~no_number] for x in (result, want)]
-                np.testing.assert_array_equal(*bits)
-    assert taken >= 10
-
-
-NUMBERS = (1.5, -0.1, 3, 2.0**-13, 1e-3 / 3, 7.7e-6, 0.0, -0.0, 1000.0, 65519.0, 1e30)
-
-
-@pytest.mark.parametrize("function", [np.add, np.subtract, np.multiply], ids=lambda f: f.__name__)
-@pytest.mark.parametrize("kind", [np.float16, bfloat16.numpy], ids=["float16", "bfloat16"])
-def test_numbers_beside_words_are_read_as_float32(
-    kind: Any, function: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(halves, "WORDS", 9999)
-    every = np.arange(1 << 16, dtype=np.uint16).view(kind)
-    single, taken = every.astype(np.float32), 0
-    for most in (np.inf, 400.0, 1.0, 1e-4):
-        x = every[abs(single) < most]
-        x = np.concatenate([x, x])
-        for number in NUMBERS:
-            for args in ((x, number), (number, x)):
-                wide = [v if v is number else v.astype(np.float32) for v in args]
-                with np.errstate(all="ignore"):
-                    want = function(*wide).astype(kind)
-                    result = halves.in_words(function, *args)
-                if result is not None:
-                    taken += 1
-                    assert result.dtype == want.dtype
-                    np.testing.assert_array_equal(*[v.view(np.int16) for v in (result, want)])
-    assert taken >= 20
-    for declined in (1e39, float("nan"), True, np.float32(1)):
-        assert halves.in_words(function, x, declined) is None
+                    for result in results:
+                        assert (result.dtype, result.shape) == (want.dtype, want.shape)
+                        nans = np.isnan(result.astype(np.float32))
+                        np.testing.assert_array_equal(nans, no_number)
+                        bits = [x.view(np.int16)[~no_number] for x in (result, want)]
+                        np.testing.assert_array_equal(*bits)
+                assert (direct is None) is not numkong_or_not
+    numkong._negative_zeros.cache_clear()
 
 
 @pytest.mark.parametrize("kind", [np.float16, bfloat16.numpy], ids=["float16", "bfloat16"])
-def test_words_are_declined_where_they_would_not_tell(kind: Any) -> None:
-    x = np.ones(halves.LEAST, kind)
-    assert halves.in_words(np.add, x, x) is not None
+def test_numkong_is_not_asked_where_arrays_lie_otherwise(kind: Any) -> None:
+    pytest.importorskip("numkong", reason="NumKong is not installed")
+    x = np.ones(2 * numkong.LEAST, kind)
+    assert numkong.sum_or_product(np.add, x, x) is not None
     single = x.astype(np.float32)
-    for a, b in ((x, x[1:]), (x[1:], x[1:]), (x, np.ones(())), (x, x[:1]), (x[:8], x[:8]),
+    for a, b in ((x, x[1:]), (x[::2], x[::2]), (x, np.ones(())), (x, x[:1]), (x[:8], x[:8]), (x, 2),
                  (x, single), (x.reshape(2, -1), x.reshape(-1, 2).T)):  # fmt: skip
-        assert halves.in_words(np.add, a, b) is None
-    no_number = x.copy()
-    no_number[7] = np.nan
-    for function in (np.add, np.multiply):
-        result = np.asarray(blocks.forward_by_blocks(TABLE["add"], function)(x, no_number))
-        np.testing.assert_array_equal(np.flatnonzero(result != result), [7])
-    large = torch.full((halves.LEAST,), 6e4, dtype=torch.float16)
-    assert (large + large).isinf().all() and (large - large == 0).all()
-    assert (large * float("inf") - large * float("inf")).isnan().all()
-    assert (large * large).isinf().all()
+        assert numkong.sum_or_product(np.add, a, b) is None
+    assert not numkong.cast_quickly(x[::2], single[::2])
+    assert not numkong.cast_quickly(single, x[:1])
 
 
-@pytest.mark.parametrize("places", [[5], [10, 11, 20000], slice(None)])
-def test_products_that_would_be_rounded_twice_are_computed_again(places: Any) -> None:
-    factors = float.fromhex("0x1.3ep-8"), float.fromhex("-0x1.284p-13")
-    a, b = np.ones((2, 2 * halves.LEAST), np.float16)
-    a[places], b[places] = factors
-    want = (a.astype(np.float32) * b.astype(np.float32)).astype(np.float16)
-    product = halves.in_words(np.multiply, a.reshape(2, -1), b.reshape(2, -1))
-    assert product is not None
-    np.testing.assert_array_equal(product.reshape(-1), want)
+@pytest.mark.parametrize("kind", [np.float16, bfloat16.numpy], ids=["float16", "bfloat16"])
+def test_casts_to_half_precision_keep_what_is_no_number(kind: Any, numkong_or_not: bool) -> None:
+    patterns = np.array([0x7F800001, 0x7FFFFFFF, 0x7FFF8000, 0x7FC00000, 0x7F800000, 0x7F7FFFFF],
+                        np.uint32)  # fmt: skip
+    signed = np.concatenate([patterns, patterns | np.uint32(1 << 31)])
+    for some in (signed, signed[3:6], signed[9:], signed[:3]):
+        single = np.tile(some, half.FEW).view(np.float32)
+        with np.errstate(all="ignore"):
+            result, want = cast(single, np.dtype(kind)), single.astype(kind)
+        no_number = np.isnan(single)
+        np.testing.assert_array_equal(np.isnan(result.astype(np.float32)), no_number)
+        bits = [x.view(np.int16)[~no_number] for x in (result, want)]
+        np.testing.assert_array_equal(*bits)
 
 
 ROWS: dict[str, Callable[[Any], Any]] = {

@@ -12,6 +12,7 @@ import cugrad as torch
 from cugrad.backends import get
 from cugrad.backends.numpy import rows
 from cugrad.backends.numpy.written import reductions, registry
+from cugrad.dtypes import bfloat16
 from cugrad.nn import functional as F
 from cugrad.ops.table import TABLE, raw
 
@@ -125,6 +126,21 @@ def test_what_is_written_declines_other_arrays(name: str, shapes: Any, params: A
     (got, want), (grads, _) = forward_and_gradients(op, turned, params, mask)
     np.testing.assert_array_equal(got, want)
     assert grads is None and got.strides == want.strides
+
+
+@pytest.mark.parametrize("kind", [np.float16, bfloat16.numpy], ids=["float16", "bfloat16"])
+@pytest.mark.parametrize("name", ["silu", "gelu", "gelu by tanh", "mish", "leaky_relu"])
+def test_slopes_in_half_precision_are_rounded_once(name: str, kind: Any) -> None:
+    op, params = TABLE[CASES[name][0]], CASES[name][2]
+    x, g = (each.astype(kind) for each in operands((SHAPE, SHAPE)))
+    backward = registry.backward_of(op, 1)
+    assert backward is not None
+    meta = (SHAPE,), {**op.defaults, **params}, (x.dtype,), None, False
+    (slope,) = backward(g, [x], meta)
+    (exact,) = backward(g.astype(np.float32), [x.astype(np.float32)], meta)
+    assert (slope.dtype, slope.base) == (x.dtype, None)
+    np.testing.assert_array_equal(slope, exact.astype(kind))
+    assert backward(g, [x.astype(np.float32)], meta) is None
 
 
 def cross_entropy(x: Array, target: Array, reduction: str, **how: Any) -> tuple[Any, Any]:

@@ -42,13 +42,15 @@ def without(*names: str) -> str:
     return f"import sys; sys.modules.update(dict.fromkeys({names!r}))\n"
 
 
-@pytest.mark.parametrize("package", ["nvtx", "cupy", "ml_dtypes", "scipy"])
+@pytest.mark.parametrize("package", ["nvtx", "cupy", "ml_dtypes", "numkong", "scipy"])
 def test_works_without(package: str) -> None:
     python(without(*{"cupy": CUPY}.get(package, [package])) + TRAIN_ONE_STEP)
 
 
 def test_works_with_numpy_alone() -> None:
-    python(without("nvtx", *CUPY, "ml_dtypes", "scipy", "torch", "sklearn") + TRAIN_ONE_STEP)
+    python(
+        without("nvtx", *CUPY, "ml_dtypes", "numkong", "scipy", "torch", "sklearn") + TRAIN_ONE_STEP
+    )
 
 
 def test_emit_nvtx_without_nvtx_warns_and_goes_on() -> None:
@@ -89,7 +91,17 @@ def test_an_import_loads_what_any_program_needs_and_no_optional_package() -> Non
     code = "import sys, gc, cugrad; assert gc.isenabled(); print(' '.join(sys.modules))"
     loaded = set(python(code).split())
     assert not loaded & {f"cugrad.{name}" for name in ASKED_FOR.split()}
-    heavy = {"cupy", "cupyx", "torch", "scipy", "ml_dtypes", "matplotlib", "sklearn", "tqdm"}
+    heavy = {
+        "cupy",
+        "cupyx",
+        "torch",
+        "scipy",
+        "ml_dtypes",
+        "numkong",
+        "matplotlib",
+        "sklearn",
+        "tqdm",
+    }
     assert not heavy & loaded
 
 

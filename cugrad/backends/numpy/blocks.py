@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from . import tables
-from .half import HALF, SINGLE, is_half, narrowed_into, widened
-from .written.halves import in_words
+from .half import HALF, SINGLE, cast, is_half, narrowed_into, widened, widened_into
+from .numkong import sum_or_product
 
 __all__ = [
     "LEAST", "along_rows", "by_blocks", "forward_by_blocks", "gradients_by_blocks", "rounded_once",
@@ -33,7 +33,7 @@ LONG, LEAST_BUFFER = 512, 16  # elements of a row, and of NumPy's smallest buffe
 # What NumPy computes of float16 by vectors, in float32 as well, where the processor has them.
 QUICK = frozenset(["exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "tan", "sinh",
                    "cosh", "tanh", "arcsin", "arctan", "arcsinh"])  # fmt: skip
-IN_WORDS = frozenset(["add", "subtract", "multiply"])
+SUMS = frozenset(["add", "subtract", "multiply"])
 # What takes less time than a table where float32 takes as little to be made of it and rounded.
 CHEAP = frozenset(["square", "reciprocal", "floor", "ceil", "trunc"])
 AS_INTEGERS = frozenset(["positive_part"])  # what is computed of half precision as it is
@@ -96,7 +96,7 @@ def along_rows(length: int) -> Iterator[None]:
 def rounded_once(function: Callable[..., Any], operands: Values, half: Any) -> Any:
     """`function(*operands)`, computed in float32 where they are in half precision."""
     values = function(*[_wide(x) for x in operands])
-    narrow = lambda x: x.astype(half) if getattr(x, "dtype", None) == SINGLE else x
+    narrow = lambda x: cast(x, half) if getattr(x, "dtype", None) == SINGLE else x
     return tuple(map(narrow, values)) if type(values) is tuple else narrow(values)
 
 
@@ -147,11 +147,16 @@ def _computed(
     half_ones = [i for i in arrays if is_half(operands[i].dtype)]
     parts, single = list(operands), False
     results: list[Any] = []
+    rooms: dict[int, Array] = {}
     for place in places(shape):
         for i in arrays:
             parts[i] = operands[i][place]
         for i in half_ones:
-            parts[i] = widened(parts[i])
+            room = rooms.get(i)
+            if room is None or room.shape != parts[i].shape:
+                room = rooms[i] = np.empty(parts[i].shape, SINGLE)
+            widened_into(room, parts[i])
+            parts[i] = room
         values = function(*parts)
         if not results:
             single = type(values) is not tuple
@@ -162,7 +167,7 @@ def _computed(
             if x is None:
                 continue
             if half is not None and x.dtype == SINGLE:
-                narrowed_into(result[place], x)
+                narrowed_into(result[place], x, computed=True)
             else:
                 result[place] = x
     return results if single else tuple(results)
@@ -188,7 +193,8 @@ def forward_by_blocks(op: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
     """
     several = op.ufunc is None and op.passes != 1 and is_composite(op.forward)
     widens, alone = op.widens and op.ufunc not in AS_INTEGERS, len(op.inputs) == 1
-    quick, words = op.ufunc in QUICK, getattr(np, op.ufunc) if op.ufunc in IN_WORDS else None
+    quick = op.ufunc in QUICK
+    sums = getattr(np, op.ufunc) if op.ufunc in SUMS else None
 
     def blocked(*args: Any, **params: Any) -> Any:
         return by_blocks(partial(plain, **params) if params else plain, args, op.dense)
@@ -197,8 +203,8 @@ def forward_by_blocks(op: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
         x = args[0] if isinstance(args[0], np.ndarray) else args[1]
         value = None
         if widens and is_half(x.dtype) and not (quick and x.dtype is HALF):
-            if words is not None and len(args) == 2 and not params:
-                value = in_words(words, *args)
+            if sums is not None and len(args) == 2 and not params:
+                value = sum_or_product(sums, *args)
             elif alone and x.size >= tables.MANY and (x.dtype is HALF or op.ufunc not in CHEAP):
                 value = _by_table(blocked, op.dense, *args, **params)
             if value is None:

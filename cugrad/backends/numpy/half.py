@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from .numkong import cast_quickly
+
 __all__ = [
     "SINGLE",
     "cast",
@@ -15,6 +17,7 @@ __all__ = [
     "narrowed_into",
     "positive_part",
     "widened",
+    "widened_into",
 ]
 
 Array = np.ndarray[Any, Any]
@@ -51,15 +54,18 @@ def widened(x: Array) -> Array:
     >>> widened(np.array([-1.5, 2**-24, np.inf], np.float16)).tolist() == [-1.5, 2**-24, np.inf]
     True
     """
-    if x.dtype is not HALF or x.size < FEW:
-        return x.astype(SINGLE)
     wide = np.empty_like(x, SINGLE)
     widened_into(wide, x)
     return wide
 
 
 def widened_into(wide: Array, x: Array) -> None:
-    """Writes float16 to an array of float32."""
+    """Writes half precision to an array of float32."""
+    if x.dtype is not HALF or x.size < FEW:
+        wide[...] = x
+        return
+    if cast_quickly(wide, x):
+        return
     if not greatest(x) < np.inf:
         wide[...] = x
         return
@@ -104,6 +110,10 @@ def cast(x: Array, dtype: np.dtype[Any]) -> Array:
     ([1.0, 0.0], [5.0, -3.0])
     """
     dtype = np.dtype(dtype)
+    if x.dtype is SINGLE and dtype is not HALF and is_half(dtype) and type(x) is np.ndarray:
+        result = np.empty_like(x, dtype)
+        narrowed_into(result, x)
+        return result
     if type(x) is not np.ndarray or HALF not in (x.dtype, dtype) or not x.flags.c_contiguous:
         return x.astype(dtype)
     if x.dtype.kind == "b":
@@ -142,14 +152,19 @@ def positive_part(x: Array) -> Array:
     return part.view(x.dtype)
 
 
-def narrowed_into(out: Array, x: Array) -> None:
+def narrowed_into(out: Array, x: Array, computed: bool = False) -> None:
     """Writes float32 to an array of half precision, rounded to the nearest, of two the even one.
 
     A number and a power of two, 13 bits above it, have a sum in which the number's last bits are
     rounded away, those of subnormal numbers too. What is left of them, 11 bits, are the sum's last;
     its exponent counts from elsewhere. A product puts both where the upper half of a word has them.
     """
-    if out.dtype is not HALF or x.dtype is not SINGLE or x.size < FEW or x.shape != out.shape:
+    if x.dtype is not SINGLE or x.size < FEW or x.shape != out.shape:
+        out[...] = x
+        return
+    if cast_quickly(out, x, computed):
+        return
+    if out.dtype is not HALF:
         out[...] = x
         return
     sum_, power = np.empty(x.shape, SINGLE), np.empty(x.shape, SINGLE)

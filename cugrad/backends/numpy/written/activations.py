@@ -9,7 +9,7 @@ import numpy as np
 
 from ..erf import odds_against
 from ..exponential import SCALE, powers
-from .registry import backward, forward, in_blocks
+from .registry import backward, forward, in_blocks, slope_in_blocks
 
 Array = np.ndarray[Any, Any]
 SLOPE, CUBE = 2 * sqrt(2 / pi), 0.044715  # of gelu by tanh
@@ -57,8 +57,7 @@ def _silu_slope(g: Array, saved: Any, params: Any, inputs: Any) -> Any:
         out *= sigmoid
         out *= g
 
-    slope = in_blocks(block, 1, g, saved["self"])
-    return None if slope is None else (slope,)
+    return slope_in_blocks(block, 1, g, saved["self"])
 
 
 @forward("gelu")
@@ -104,8 +103,8 @@ def _gelu_slope(g: Array, saved: Any, params: Any, inputs: Any) -> Any:
         out *= g
 
     by_tanh = params["approximate"] == "tanh"
-    slope = in_blocks(_slope_by_tanh if by_tanh else block, 1 + by_tanh, g, saved["self"])
-    return None if slope is None else (slope,)
+    how = _slope_by_tanh if by_tanh else block
+    return slope_in_blocks(how, 1 + by_tanh, g, saved["self"])
 
 
 def _slope_by_tanh(g: Array, x: Array, out: Array, bend: Array, sigmoid: Array) -> None:
@@ -154,8 +153,7 @@ def _mish_slope(g: Array, saved: Any, params: Any, inputs: Any) -> Any:
         bent /= room  # (n + 4 x e (1 + e) / (n + 2)) / (n + 2)
         np.multiply(bent, g, out)
 
-    slope = in_blocks(block, 2, g, saved["self"])
-    return None if slope is None else (slope,)
+    return slope_in_blocks(block, 2, g, saved["self"])
 
 
 @forward("leaky_relu")
@@ -177,8 +175,7 @@ def _leaky_relu_slope(g: Array, saved: Any, params: Any, inputs: Any) -> Any:
         out *= g
 
     steep = not 0 <= params["negative_slope"] <= 1
-    slope = None if steep else in_blocks(block, 1, g, saved["result"])
-    return None if slope is None else (slope,)
+    return None if steep else slope_in_blocks(block, 1, g, saved["result"])
 
 
 @forward("reciprocal")

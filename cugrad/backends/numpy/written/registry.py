@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ..half import SINGLE
+from ..half import SINGLE, is_half, narrowed_into, widened_into
 
 __all__ = [
     "BLOCK", "LEAST", "are_plain", "backward", "backward_of", "forward", "forward_of", "in_blocks",
-    "rows_of",
+    "rows_of", "slope_in_blocks",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
@@ -114,10 +114,10 @@ def backward_of(op: Any, mask: int) -> Function | None:
     return gradients
 
 
-def are_plain(*arrays: Array | None) -> bool:
-    """Whether arrays are of float32 and dense, and in no memory that says who reads it."""
+def are_plain(*arrays: Array | None, dtype: np.dtype[Any] = SINGLE) -> bool:
+    """Whether arrays are of one dtype and dense, and in no memory that says who reads it."""
     return all(
-        x is None or type(x) is np.ndarray and x.dtype is SINGLE and x.flags.c_contiguous
+        x is None or type(x) is np.ndarray and x.dtype is dtype and x.flags.c_contiguous
         for x in arrays
     )
 
@@ -127,18 +127,37 @@ def rows_of(size: int) -> int:
     return max(1, BLOCK // size)
 
 
-def in_blocks(function: Callable[..., None], rooms: int, *arrays: Array) -> Array | None:
+def in_blocks(
+    function: Callable[..., None], rooms: int, *arrays: Array, halves: bool = False
+) -> Array | None:
     """A new array that `function(*blocks, result, *scratch)` fills, a block of each at a time.
 
-    It gets so many `rooms` of scratch. None for arrays that are not plain, and of one shape.
+    It gets so many `rooms` of scratch. None for arrays that are not plain, and of one shape; with
+    `halves` they may be of one half precision, and the function computes in float32.
     """
     first = arrays[0]
-    if not are_plain(*arrays) or any(x.shape != first.shape for x in arrays):
+    widens = halves and is_half(first.dtype)
+    kind = first.dtype if widens else SINGLE
+    if not are_plain(*arrays, dtype=kind) or any(x.shape != first.shape for x in arrays):
         return None
-    result = np.empty(first.shape, SINGLE)
+    result = np.empty(first.shape, kind)
     flat = [x.reshape(-1) for x in (*arrays, result)]
+    rooms += len(flat) if widens else 0
     scratch = [np.empty(min(BLOCK, first.size), SINGLE) for _ in range(rooms)]
     for start in range(0, first.size, BLOCK):
         parts = [x[start : start + BLOCK] for x in flat]
-        function(*parts, *[room[: parts[0].size] for room in scratch])
+        room = [x[: parts[0].size] for x in scratch]
+        if not widens:
+            function(*parts, *room)
+            continue
+        for wide, x in zip(room, parts[:-1]):
+            widened_into(wide, x)
+        function(*room)
+        narrowed_into(parts[-1], room[len(parts) - 1], computed=True)
     return result
+
+
+def slope_in_blocks(function: Callable[..., None], rooms: int, *arrays: Array) -> Any:
+    """The gradient of a row of one operand, filled so, in half precision too; or None."""
+    slope = in_blocks(function, rooms, *arrays, halves=True)
+    return None if slope is None else (slope,)
