@@ -1,5 +1,7 @@
 """Checks that public checkpoints would load: key lists written by rule, and sizes as published.
 
+The libraries' own lists are in test_key_lists.py; these are of other sizes, and of older files.
+
 A rule says names and shapes of a file for any size of the model. At the published size their sum is
 the published number of parameters, so the rule is that of the file; at a small size a dict made by
 the rule loads, strictly.
