@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import importlib
+import importlib.metadata
+import os
 import pkgutil
 import re
+import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -72,13 +77,43 @@ def compile_cuda(
 def compiled(
     source: str, arch: str, names: tuple[str, ...] = (), more: tuple[str, ...] = ()
 ) -> tuple[bytes, str]:
-    """The machine code, and what the assembler says of it."""
+    """The machine code, and what the assembler says of it; kept, as what g++ built is."""
     from cupy._core import core
-    from cupy_backends.cuda.libs import nvrtc
 
     options = core.assemble_cupy_compiler_options(())
     options += ("--device-as-default-execution-space", "-ftz=true", f"-arch=sm_{arch}")
     options += ("--ptxas-options=-v", *more)
+    parts = [*_about(), *names, *options, source]
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+    kept = cuda_on_cpu.store() / f"{key}.cubin"
+    if kept.exists():
+        os.utime(kept)
+        log, _, code = kept.read_bytes().partition(b"\0")
+        return code, log.decode()
+    code, text = _compiled(source, names, options)
+    with tempfile.NamedTemporaryFile(dir=kept.parent, delete=False) as file:
+        file.write(text.replace("\0", "").encode() + b"\0" + code)
+    os.replace(file.name, kept)
+    return code, text
+
+
+@cache
+def _about() -> tuple[str, ...]:
+    """What NVRTC is, and what its headers are."""
+    import cupy
+    from cupy_backends.cuda.libs import nvrtc
+
+    found = [str(nvrtc.getVersion()), cupy.__version__]
+    for name in ("nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "nvidia-cuda-cccl"):
+        for wheel in (name, f"{name}-cu12", f"{name}-cu13"):
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                found.append(f"{wheel} {importlib.metadata.version(wheel)}")
+    return tuple(found)
+
+
+def _compiled(source: str, names: tuple[str, ...], options: tuple[str, ...]) -> tuple[bytes, str]:
+    from cupy_backends.cuda.libs import nvrtc
+
     program = nvrtc.createProgram(source, "kernels.cu", (), ())
     try:
         for name in names:

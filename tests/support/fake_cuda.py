@@ -934,12 +934,12 @@ def launch_kernel(
 ) -> None:  # fmt: skip
     """Starts a kernel of one argument, which lies at the first of a list of addresses."""
     USED.add("cupy.cuda.driver.launchKernel")
-    try:  # which looks at the types of its arguments
-        REAL.cuda.driver.launchKernel(
-            handle, gx, gy, gz, bx, by, bz, shared, stream, addresses, extra
-        )
-    except RuntimeError:  # CUDA's: there is no driver
-        pass
+    args = handle, gx, gy, gz, bx, by, bz, shared, stream, addresses, extra
+    if {*map(type, args)} != {int} or min(args) < 0 or max(args[1:8]) >= 2**31:
+        try:  # which looks at its arguments, and for a driver each time
+            REAL.cuda.driver.launchKernel(*args)
+        except RuntimeError:  # CUDA's: there is no driver
+            pass
     if not 0 < handle <= len(HANDLES):
         raise fake_streams.refused(400)  # CUDA_ERROR_INVALID_HANDLE
     kernel = HANDLES[handle - 1]

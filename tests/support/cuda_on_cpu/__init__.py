@@ -45,6 +45,8 @@ SHARED = ("-shared", "-Wl,-Bsymbolic")
 MEETING = re.compile(r"__sync|_sync\(|__shared__|__threadfence|atomic[A-Z]")
 KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(")
 DYNAMIC = re.compile(r"extern\s+__shared__\s+(?:__align__\(\d+\)\s+)?([\w ]+?)\s+(\w+)\[\];")
+TLS = re.compile(r"^ *\d+: (\w+) +(\w+) TLS .* (\S+)$", re.M)  # a line of a table of symbols
+OWNER = re.compile(r"_ZZN[KVRO]*(\d+)n(\d+)")
 A_WEEK = 7 * 24 * 3600.0
 MAX_SHARED = 227 * 1024
 ONE_AT_A_TIME = threading.Lock()  # the machine of a library runs one launch
@@ -69,8 +71,8 @@ class Launch(ctypes.Structure):
     _fields_ = [
         ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint),
         ("races", ctypes.c_uint), ("early_exit", ctypes.c_uint), ("in_turns", ctypes.c_uint),
-        ("watched", ctypes.c_uint), ("seed", ctypes.c_uint64), ("first", ctypes.c_uint64),
-        ("blocks", ctypes.c_uint64),
+        ("watched", ctypes.c_uint), ("low", ctypes.c_uint), ("high", ctypes.c_uint),
+        ("seed", ctypes.c_uint64), ("first", ctypes.c_uint64), ("blocks", ctypes.c_uint64),
     ]  # fmt: skip
 
 
@@ -149,7 +151,7 @@ def library(sources: Sequence[str], checks: bool) -> Path:
     """The library of all kernels of some sources, each in a namespace of its own."""
     flags = CHECKED if checks else UNCHECKED
     machine = (HERE / "machine.cpp").read_text()
-    runs = built(".o", {"machine.cpp": machine}, *UNCHECKED, "-c", "machine.cpp")
+    runs = built(".o", {"machine.cpp": machine}, *UNCHECKED, "-O2", "-c", "machine.cpp")
     texts, parts = {}, []
     for k, source in enumerate(sources):
         text = DYNAMIC.sub(r"\1* \2 = (\1*)on_cpu_dynamic();", source)
@@ -162,6 +164,23 @@ def library(sources: Sequence[str], checks: bool) -> Path:
         return built(".so", texts, *flags, *words, *SHARED, "kernels.cpp", str(runs))
     kernels = built(".o", texts, *flags, *words, "-c", "kernels.cpp")  # linked without libtsan
     return built(".so", {}, *SHARED, str(kernels), str(runs))
+
+
+@cache
+def shared_of(library: Path) -> dict[int, tuple[int, int]]:
+    """Where the shared variables of each source begin and end among all those of a library."""
+    table = subprocess.run(["readelf", "-sW", str(library)], capture_output=True, text=True).stdout
+    found: dict[int, tuple[int, int]] = {}
+    for value, size, name in TLS.findall(table):
+        owner = OWNER.match(name)
+        if owner is None:
+            assert "dynamic_memory" in name, f"{name} is a shared variable of no source"
+            continue
+        number = int(owner[2][: int(owner[1]) - 1])  # _ZZN3n125scale...: of the namespace n12
+        begin = int(value, 16)
+        low, high = found.get(number, (begin, begin))
+        found[number] = min(low, begin), max(high, begin + int(size, 0))
+    return found
 
 
 class Program:
@@ -218,6 +237,9 @@ class Kernel:
         getattr(library, f"tell_{label}")(text)
         self.types = text.value.decode().split()  # "*f4" is a pointer to float, "V24" a struct
         self._entry = ctypes.cast(getattr(library, f"run_{label}"), ctypes.c_void_p)
+        self._shared = (0, 0)  # where its source's shared variables begin and end
+        if "__shared__" in program.source and program.path is not None:
+            self._shared = shared_of(program.path).get(program._number, (0, 0))
 
     def __call__(
         self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], shared_mem: int = 0,
@@ -231,6 +253,7 @@ class Kernel:
         ranges = [_range(a) for a in (*args, *arrays) if isinstance(a, np.ndarray)]
         how = self._launch(grid, block, shared_mem)
         how.seed, how.races, how.early_exit = seed, races, early_exit
+        how.low, how.high = self._shared
         how.first, how.blocks = only.start, len(only)
         error = ctypes.create_string_buffer(2048)
         with ONE_AT_A_TIME:

@@ -44,10 +44,11 @@ static std::vector<Fibre> fibres;
 static std::vector<Brought> brought;  // as it was when a warp met
 static std::vector<uint32_t> warp_epochs;
 static std::vector<Range> arrays;
+static std::vector<char> alone;  // of an array, whether no earlier one overlaps: 1, or 2 if one does
 static std::map<uint32_t, Known> known;  // by block, of the block that runs
 static std::map<const void*, std::map<uint32_t, Known>> released;  // by the atomic that tells it
 static std::vector<bool> fenced;
-static Range fixed, dynamic, module;
+static Range fixed, own, dynamic, module;  // of `fixed`, the kernels' of all sources, its source's
 static jmp_buf scheduler;
 static char *message, *stacks, *host_stack;
 static size_t stack_count, slice, spent;
@@ -114,6 +115,27 @@ extern "C" const Brought* on_cpu_meet(unsigned mask, const char* what, int line,
     return &brought[current / 32 * 32];
 }
 
+static float element(const Brought& from, int in_register, int upper, int is_bf16)
+{
+    uint16_t bits;
+    memcpy(&bits, from.bytes + in_register * 4 + upper * 2, 2);
+    return is_bf16 ? on_cpu_from_bf16(bits) : on_cpu_from_half(bits);
+}
+extern "C" void on_cpu_add_product(float (&d)[4], const Brought* brought, int is_bf16)
+{
+    for (int i = 0; i < 4; i++) {
+        const int row = on_cpu_lane() / 4 + i / 2 * 8, column = on_cpu_lane() % 4 * 2 + i % 2;
+        double sum = d[i];  // a GPU adds up in float, in an order of its own
+        for (int k = 0; k < 16; k++) {
+            const Brought& left = brought[row % 8 * 4 + k % 8 / 2];
+            const Brought& right = brought[column * 4 + k % 8 / 2];
+            sum += (double)element(left, row / 8 + k / 8 * 2, k % 2, is_bf16) *
+                   element(right, 4 + k / 8, k % 2, is_bf16);
+        }
+        d[i] = (float)sum;
+    }
+}
+
 // Judging -------------------------------------------------------------------------------------------
 
 static bool ordered(const Access& a, uint32_t me)  // does it come before, whatever the schedule?
@@ -131,32 +153,47 @@ static bool ordered(const Access& a, uint32_t me)  // does it come before, whate
 }
 static const char* word(int how) { return how == READS ? "read" : how == WRITES ? "write" : "atomic"; }
 
-static void race(const Access& a, int how, const char* earlier, const char* where, size_t offset,
+static const char* place_of(const Range& r)  // in words
+{
+    static char text[32];
+    if (&r == &dynamic) return "dynamic shared memory";
+    if (&r == &fixed) return "shared memory";
+    snprintf(text, sizeof text, "array %zu", size_t(&r - arrays.data()));
+    return text;
+}
+static void race(const Access& a, int how, const char* earlier, const Range& r, size_t offset,
                  uint32_t line)
 {
     on_cpu_fail("race in %s at byte %zu: %s @%x, and %s of thread %u of block %u @%x, with no "
-                "barrier between", where, offset, word(how), line, earlier,
+                "barrier between", place_of(r), offset, word(how), line, earlier,
                 (a.thread - 1) % threads, (a.thread - 1) / threads, a.line & ~ATOMIC);
 }
-static void note(Cell* c, size_t n, int how, const char* where, size_t offset, uint32_t line,
-                 bool shared)
+static void note(Range& range, const char* p, size_t n, int how, uint32_t line, bool shared)
 {
+    if (!range.cells) range.cells = (Cell*)calloc(range.size + 1, sizeof(Cell));
+    size_t offset = p - range.low;
+    Cell *c = range.cells + offset, before;
     uint32_t me = block_number * threads + current + 1;
     Access now{me, epoch, warp_epochs[current / 32], how == UPDATES ? line | ATOMIC : line};
     for (size_t i = 0; i < n; i++, c++) {
+        if (i && !memcmp(c, &before, sizeof before)) {  // most bytes are as the one before them
+            *c = c[-1];
+            continue;
+        }
+        before = *c;
         if (shared && c->writes[0].epoch < first_epoch) {  // of an earlier block, or never
             *c = Cell{};
             if (how != WRITES)
                 on_cpu_fail("%s of %s at byte %zu that no thread of the block has written yet (not "
-                            "set, or no barrier) @%x", word(how), where, offset + i, line);
+                            "set, or no barrier) @%x", word(how), place_of(range), offset + i, line);
         }
         if (races > !shared) {
             for (auto& w : c->writes)
                 if (!ordered(w, me) && !(how == UPDATES && w.line & ATOMIC))
-                    race(w, how, w.line & ATOMIC ? "atomic" : "write", where, offset + i, line);
+                    race(w, how, w.line & ATOMIC ? "atomic" : "write", range, offset + i, line);
             if (how != READS)
                 for (auto& r : c->reads)
-                    if (!ordered(r, me)) race(r, how, "read", where, offset + i, line);
+                    if (!ordered(r, me)) race(r, how, "read", range, offset + i, line);
         }
         Access* kept = how == READS ? c->reads : c->writes;
         kept[!ordered(kept[0], me)] = now;
@@ -175,6 +212,25 @@ static void tell_others(const void* p)  // an atomic: who has seen it comes afte
 static bool inside(const Range& r, const char* a, size_t n)
 {
     return a >= r.low && a + n <= r.low + r.size;
+}
+static Range* array_of(const char* a, size_t n)  // the first that has these bytes
+{
+    static size_t last[2];  // found and the one before it, if no earlier array has bytes of theirs
+    for (size_t k : last)
+        if (k < arrays.size() && alone[k] == 1 && inside(arrays[k], a, n)) return &arrays[k];
+    for (size_t k = 0; k < arrays.size(); k++) {
+        Range& r = arrays[k];
+        if (!inside(r, a, n)) continue;
+        if (!alone[k]) {
+            alone[k] = 1;
+            for (size_t j = 0; j < k; j++)
+                if (arrays[j].low < r.low + r.size && r.low < arrays[j].low + arrays[j].size)
+                    alone[k] = 2;
+        }
+        last[1] = last[0], last[0] = k;
+        return &r;
+    }
+    return nullptr;
 }
 static void outside(const char* a, size_t n, int how, uint32_t line)
 {
@@ -203,27 +259,17 @@ extern "C" void on_cpu_access(const void* p, size_t n, int how, void* pc)
         return;  // its own local variables
     if (n <= 16 && (uintptr_t)a % n)
         on_cpu_fail("misaligned %s of %zu bytes @%x", word(how), n, line);
-    if (inside(dynamic, a, n))
-        return note(dynamic.cells + (a - dynamic.low), n, how, "dynamic shared memory",
-                    a - dynamic.low, line, true);
+    if (inside(dynamic, a, n)) return note(dynamic, a, n, how, line, true);
     if (a >= dynamic.low && a < dynamic.low + DYNAMIC)
         on_cpu_fail("%s of %zu bytes at byte %zu of dynamic shared memory, which has %zu @%x",
                     word(how), n, a - dynamic.low, dynamic.size, line);
-    if (inside(fixed, a, n))
-        return note(fixed.cells + (a - fixed.low), n, how, "shared memory", a - fixed.low, line,
-                    true);
-    size_t i = 0;
-    for (Range& r : arrays) {
-        if (inside(r, a, n)) {
-            char where[32];
-            snprintf(where, sizeof where, "array %zu", i);
-            if (r.read_only && how != READS)
-                on_cpu_fail("%s to %s, which is read-only @%x", word(how), where, line);
-            if (how == UPDATES) tell_others(p);
-            if (races > 1) note(r.cells + (a - r.low), n, how, where, a - r.low, line, false);
-            return;
-        }
-        i++;
+    if (inside(fixed, a, n)) return note(fixed, a, n, how, line, true);
+    if (Range* r = array_of(a, n)) {
+        if (r->read_only && how != READS)
+            on_cpu_fail("%s to %s, which is read-only @%x", word(how), place_of(*r), line);
+        if (how == UPDATES) tell_others(p);
+        if (races > 1) note(*r, a, n, how, line, false);
+        return;
     }
     if (!inside(module, a, n)) outside(a, n, how, line);  // the module's: __constant__, threadIdx
 }
@@ -377,10 +423,8 @@ static void run_one_by_one()  // threads that never meet
 }
 static void run_block()
 {
-    char* end = dynamic.low + DYNAMIC;  // shared memory begins as nan; `fixed` has dynamic in it
-    memset(fixed.low, 0xFF, dynamic.low - fixed.low);
+    memset(own.low, 0xFF, own.size);  // shared memory begins as nan
     memset(dynamic.low, 0xFF, dynamic.size);
-    memset(end, 0xFF, fixed.low + fixed.size - end);
     first_epoch = ++epoch, exited = votes = 0, spent = 0;
     for (Fibre& f : fibres) f.copies.clear();
     known.clear();
@@ -425,7 +469,7 @@ static void make_fibres()
     }
 }
 struct Launch {
-    unsigned grid[3], block[3], shared, races, early_exit, in_turns, watched;
+    unsigned grid[3], block[3], shared, races, early_exit, in_turns, watched, low, high;
     uint64_t seed, first, blocks;  // `blocks` of them from `first` on; 0 are all, in a drawn order
 };
 
@@ -444,15 +488,13 @@ ON_CPU_VISIBLE int on_cpu_launch(void (*entry)(void**), void** args, const Range
     ((volatile unsigned char*)dynamic_memory)[0] = 0;  // the thread's copy exists from here on
     dl_iterate_phdr(find_module, nullptr);
     dynamic = {(char*)dynamic_memory, how->shared, 0, nullptr};
+    own = {fixed.low + how->low, how->high - how->low, 0, nullptr};
     arrays.assign(ranges, ranges + count);
+    alone.assign(count, 0);
     fibres.assign(threads, Fibre{});
     brought.assign((threads + 31) / 32 * 32, Brought{});
     warp_epochs.assign((threads + 31) / 32, 0);
     released.clear();
-    auto shadow = [](Range& r) { r.cells = (Cell*)calloc(r.size + 1, sizeof(Cell)); };
-    for (Range& r : arrays)
-        if (races > 1) shadow(r);
-    shadow(fixed), shadow(dynamic);  // pages that nobody touches cost nothing
     if (in_turns) make_fibres();
     size_t blocks = (size_t)gridDim.x * gridDim.y * gridDim.z, first = blocks ? draw() % blocks : 0;
     if (how->blocks) first = how->first;

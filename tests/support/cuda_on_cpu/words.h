@@ -64,6 +64,7 @@ unsigned on_cpu_active();
 void on_cpu_fence();
 void on_cpu_copy(void* to, const void* from, size_t n, int is_there, void* pc);
 void on_cpu_await_copies(void* pc);
+void on_cpu_add_product(float (&d)[4], const Brought* brought, int is_bf16);
 void* on_cpu_dynamic();  // memory of `extern __shared__ T name[]`
 }
 #undef assert
@@ -250,13 +251,6 @@ template <class T> ON_CPU_PLAIN unsigned pair_of(float first, float second)  // 
 {
     return on_cpu_bits<uint16_t>(T(first)) | (unsigned)on_cpu_bits<uint16_t>(T(second)) << 16;
 }
-template <class T>
-ON_CPU_PLAIN float on_cpu_element(const Brought& from, int in_register, int upper)
-{
-    uint16_t bits;
-    memcpy(&bits, from.bytes + in_register * 4 + upper * 2, 2);
-    return (float)on_cpu_bits<T>(bits);
-}
 template <class T>  // d += a · b, of 16 x 16 and 16 x 8
 ON_CPU_CALL void add_product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
                              ON_CPU_LINE)
@@ -264,17 +258,7 @@ ON_CPU_CALL void add_product(float (&d)[4], const unsigned (&a)[4], unsigned b0,
     unsigned mine[6] = {a[0], a[1], a[2], a[3], b0, b1}, present;
     const Brought* brought = on_cpu_meet(~0u, "mma.sync", line, mine, sizeof mine, &present);
     if (~present) on_cpu_fail("mma.sync at line %d: only the lanes %08x call it", line, present);
-    for (int i = 0; i < 4; i++) {
-        const int row = on_cpu_lane() / 4 + i / 2 * 8, column = on_cpu_lane() % 4 * 2 + i % 2;
-        double sum = d[i];  // a GPU adds up in float, in an order of its own
-        for (int k = 0; k < 16; k++) {
-            const Brought& left = brought[row % 8 * 4 + k % 8 / 2];
-            const Brought& right = brought[column * 4 + k % 8 / 2];
-            sum += (double)on_cpu_element<T>(left, row / 8 + k / 8 * 2, k % 2) *
-                   on_cpu_element<T>(right, 4 + k / 8, k % 2);
-        }
-        d[i] = (float)sum;
-    }
+    on_cpu_add_product(d, brought, std::is_same_v<T, __nv_bfloat16>);
 }
 ON_CPU_CALL void on_cpu_matrices(unsigned (&to)[4], const void* row, bool turned, int line,
                                  void* pc)
