@@ -113,44 +113,55 @@ def _function(name: str) -> Callable[..., Any]:
         rest, options = _numbers(base, rest, options)
         _checked(name, self, *rest)
         if base in ("addcmul", "addcdiv") and len(rest) == 3:
-            *rest, options["value"] = rest  # type: ignore[assignment]
+            *rest, value = rest  # type: ignore[assignment]
+            options["value"] = _each(value, len(self)) if isinstance(value, Tensor) else value
         results, left = _together(base, function, self, rest, options, inplace)
         for i in left:
             more = {k: _at(v, i) for k, v in options.items()}
             results[i] = method(self[i], *[_at(r, i) for r in rest], **more)
-        return list(self) if inplace else results
+        return self if inplace else tuple(results)
 
     return foreach
 
 
-def _pow(self: Any, exponent: Any) -> list[Tensor]:
+def _each(numbers: Tensor, count: int) -> list[Any]:
+    """The numbers of a tensor, one for each of so many tensors."""
+    if numbers.shape != (count,):
+        raise RuntimeError(
+            f"Expected scalars to be a tensor of {count} numbers, one for each tensor of the "
+            f"lists, got one of shape {list(numbers.shape)}"
+        )
+    return list(numbers.tolist())
+
+
+def _pow(self: Any, exponent: Any) -> tuple[Tensor, ...]:
     """A list to a power, or a number to those of a list."""
     if isinstance(self, (list, tuple)):
         _checked("_foreach_pow", self, exponent)
         results, left = _together("pow", Tensor.__pow__, self, [exponent], {}, False)
         for i in left:
             results[i] = self[i] ** _at(exponent, i)
-        return results
-    return [self**x for x in exponent]
+        return tuple(results)
+    return tuple([self**x for x in exponent])
 
 
-def _norm(self: Any, ord: float = 2, dtype: Any = None) -> list[Tensor]:
+def _norm(self: Any, ord: float = 2, dtype: Any = None) -> tuple[Tensor, ...]:
     """The norm of each tensor as a vector."""
     _checked("_foreach_norm", self)
-    return [x.norm(ord, dtype=dtype) for x in self]
+    return tuple([x.norm(ord, dtype=dtype) for x in self])
 
 
-def _max(self: Any) -> list[Tensor]:
+def _max(self: Any) -> tuple[Tensor, ...]:
     """The largest element of each tensor."""
-    return [x.max() for x in self]
+    return tuple([x.max() for x in self])
 
 
-def _copy_(self: Any, src: Any, non_blocking: bool = False) -> list[Tensor]:
+def _copy_(self: Any, src: Any, non_blocking: bool = False) -> Any:
     """Copies each tensor of the second list into that of the first."""
     _checked("_foreach_copy_", self, src)
     for i in copied_together(self, src):
         self[i].copy_(src[i], non_blocking)
-    return list(self)
+    return self
 
 
 OTHERS = {"_foreach_pow": _pow, "_foreach_norm": _norm, "_foreach_max": _max,
