@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import cugrad
 from cugrad import backends, memory
 from cugrad.backends import simulated
+from cugrad.memory.states.home import Home
 from cugrad.memory.states.placed import HOMES
 from tests.memory.states.training import Training, arrays_of, same, train, values_of
 
@@ -81,6 +83,71 @@ def test_gradients_that_are_gone_are_errors_for_who_needs_them_later() -> None:
             training.loss(2)
         training.optimizer.step()
     assert all(p.grad is None or bool(p.grad.isfinite().all()) for p in params)
+
+
+def replace(param: Any) -> None:
+    param.grad = cugrad.ones_like(param)
+
+
+def scale(param: Any) -> None:
+    param.grad = param.grad * 0.5
+
+
+def drop(param: Any) -> None:
+    param.grad = None
+
+
+@pytest.mark.parametrize("change", [replace, scale, drop])
+@pytest.mark.parametrize("place", ["all on the device", "states streamed", "weights on disk"])
+def test_gradients_that_are_others_meanwhile_are_no_step_of_those_that_were(
+    place: str, change: Any
+) -> None:
+    """In the first step it is refused before anything changes; later the loop is told at its step,
+    or steps as without, if that of the parameter has not been taken.
+    """
+    options = {"min_bytes": 512, "window": "3KiB", **PLACES[place], **DURING}
+    training = Training("Adam", {"lr": 0.1}, (), "simulated")
+    before = values_of(training)
+    with memory.offload_states(training.net, training.optimizer, **options):
+        training.loss(0)
+        change(training.params[0])
+        with pytest.raises(RuntimeError, match="gradients are clipped, unscaled or changed before"):
+            training.optimizer.step()
+        assert same(values_of(training), before)
+
+    def run(placed: bool) -> tuple[str, Any]:
+        training, said = Training("Adam", {"lr": 0.1}, (), "simulated"), ""
+        context: Any = (
+            memory.offload_states(training.net, training.optimizer, **options)
+            if placed else contextlib.nullcontext()
+        )  # fmt: skip
+        with context:
+            for step in range(4):
+                training.loss(step)
+                try:
+                    if step == 2:
+                        for param in training.params:
+                            change(param)
+                    training.optimizer.step()
+                except RuntimeError as error:
+                    said = str(error)
+                    training.optimizer.step()
+        return said, values_of(training)
+
+    said, result = run(True)
+    assert "dropped or replaced" in said or "is gone" in said or same(result, run(False)[1])
+
+
+def test_a_loop_keeps_nothing_of_gradients_that_are_gone() -> None:
+    training = Training("Adam", {"lr": 0.1}, (), "simulated")
+    counts = []
+    options = {"min_bytes": 512, "window": "3KiB", "states": "stream", **DURING}
+    with memory.offload_states(training.net, training.optimizer, **options):
+        for step in range(6):
+            training.step(step)
+            gc.collect()
+            counts.append(sum(isinstance(each, Home) for each in gc.get_objects()))
+    assert counts[5] == counts[3], counts
 
 
 def test_what_cannot_be_asked_for_is_said() -> None:

@@ -6,7 +6,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from ....autograd.mode import no_grad, state
 from ....tensor import Tensor
@@ -19,6 +19,10 @@ __all__ = ["DuringBackward"]
 
 LAG = 3  # buckets whose gradients are on their way while the host takes another one's step
 INSTEAD = 'leave out step="during backward"'
+REPLACED = (
+    "offload_states: the gradient of a parameter was dropped or replaced between backward and "
+    f"optimizer.step(), when its step had been taken within backward: {INSTEAD}"
+)
 SECOND = (
     "offload_states: a second backward pass reaches a parameter whose step was taken in the one "
     f"before; call optimizer.step() after each, or {INSTEAD}"
@@ -41,12 +45,12 @@ class DuringBackward:
         self.groups: dict[int, tuple[Any, Any]] = {}  # optimizer and group, by id of the parameter
         self.on: set[int] = set()  # the ids of optimizers whose first step has ended
         self.problem = ""  # what the first step has shown
-        self.seen: dict[int, int] = {}  # by id of the parameter: versions of whole gradients
+        self.seen: dict[int, Any] = {}  # by id of the parameter: whole gradients, and versions
         self.order: list[Tensor] = []  # in which gradients were whole in the step before
         self.now: list[Tensor] = []  # in this one
         self.bucket: list[Tensor] = []
         self.sent: deque[tuple[list[Tensor], list[Any], Any]] = deque()  # with gradients
-        self.spent: dict[Home, Tensor] = {}  # parameters, by the homes of gradients that are gone
+        self.spent: dict[int, tuple[Tensor, Home]] = {}  # with a gradient that is gone, by id
         self.followed: dict[int, Any] = {}  # optimizers, by id
         self.hooked: dict[int, weakref.ref[Tensor]] = {}  # parameters, by id
         self.is_new = False  # whether no gradient has been whole since the last step
@@ -114,7 +118,7 @@ class DuringBackward:
             return
         step = self.steps.steps_open.get(id(optimizer))
         if step is not None and id(param) in step.through:
-            raise RuntimeError(SECOND)
+            self._refuse_second()
         if any(p is param for params, _, _ in self.sent for p in params):
             self._forget_sent()
         if self.steps.on_host:
@@ -123,7 +127,8 @@ class DuringBackward:
 
     def _learn(self, param: Tensor) -> None:
         """A gradient is whole in the first step."""
-        self.seen[id(param)] = _version_of(param._grad)
+        grad: Any = param._grad
+        self.seen[id(param)] = weakref.ref(grad), grad.counter[0]
         self.now.append(param)
 
     def _wait(self, param: Tensor) -> None:
@@ -218,8 +223,13 @@ class DuringBackward:
     def _forget_sent(self) -> None:
         """Another backward pass has begun. RuntimeError if it adds to gradients that were sent."""
         if any(p._grad is g for params, grads, _ in self.sent for p, g in zip(params, grads)):
-            raise RuntimeError(SECOND)
+            self._refuse_second()
         self.sent.clear()
+
+    def _refuse_second(self) -> NoReturn:
+        """Another backward pass without a step: `optimizer.step()` may end that of the first."""
+        self.spent.clear()
+        raise RuntimeError(SECOND)
 
     def _bring_next(self) -> None:
         """Brings in the states of buckets that will be whole next, while backward goes on."""
@@ -252,7 +262,7 @@ class DuringBackward:
                 grad, self.steps.gradients, home.engine
             )
             if gradient is not None:
-                self.spent[gradient] = param
+                self.spent[id(param)] = param, gradient
                 gradient.spend(
                     "offload_states: this gradient is gone: the step of its parameter was taken "
                     "within backward. Clipping, GradScaler and sums over backward passes need all "
@@ -267,6 +277,7 @@ class DuringBackward:
         """
         self._regroup()
         if id(optimizer) in self.on and not has_closure:
+            self._check_spent(optimizer)
             self.bucket = []  # the step takes them
             self._take_sent(optimizer)
             return
@@ -277,23 +288,49 @@ class DuringBackward:
                 f"{self.problem}; {INSTEAD}. Nothing has been changed by this step"
             )
 
+    def _check_spent(self, optimizer: Any) -> None:
+        """RuntimeError if a gradient that is gone is no longer where it was: without steps within
+        backward this one would be of another gradient, or of none.
+        """
+        replaced = [
+            key for key, (param, gradient) in self.spent.items()
+            if self._group_of(param)[0] is optimizer
+            and HOMES.get(id(param._grad)) is not gradient
+        ]  # fmt: skip
+        for key in replaced:  # the step goes on if it is called again
+            del self.spent[key]
+        if replaced:
+            raise RuntimeError(REPLACED)
+
     def _look(self, optimizer: Any, has_closure: bool) -> None:
         """Finds out in the first step whether the loop needs all gradients before it."""
         if has_closure:
             self.problem = "it has a closure, which runs backward within it"
         params = [p for group in optimizer.param_groups for p in group["params"]]
-        params = [p for p in params if id(p) in self.groups and p._grad is not None]
-        if any(id(param) not in self.seen for param in params):
+        params = [p for p in params if id(p) in self.groups]
+        if any(id(p) not in self.seen for p in params if p._grad is not None):
             self.problem = "there was no backward pass before it"
         for param in params:
             gradient = HOMES.get(id(param._grad))
             used = gradient is not None and (gradient.pending or gradient.window.tells)
-            if used or _version_of(param._grad) > self.seen.get(id(param), 1 << 62):
+            if used or not self._is_as_seen(param):
                 self.problem = "gradients are clipped, unscaled or changed before it"
+
+    def _is_as_seen(self, param: Tensor) -> bool:
+        """Whether the gradient of a parameter is the one that was whole, and unchanged."""
+        grad: Any = param._grad
+        if id(param) not in self.seen:
+            return True
+        whole, version = self.seen[id(param)]
+        return grad is not None and whole() is grad and bool(grad.counter[0] <= version)
 
     def end_step(self, optimizer: Any) -> None:
         """The optimizer's own step has ended: what backward asks for first comes meanwhile."""
         self.on.add(id(optimizer))
+        self.spent = {
+            key: spent for key, spent in self.spent.items()
+            if self._group_of(spent[0])[0] not in (None, optimizer)
+        }  # fmt: skip
         if self.now:
             self.order, self.now = self.now, []
         ahead = self._states_of(self.order)
@@ -304,11 +341,9 @@ class DuringBackward:
         """Nothing is taken early any more; gradients that are gone are None."""
         self.bucket = []
         self.sent.clear()
-        for gradient, param in self.spent.items():
-            if param._grad is not None and HOMES.get(id(param._grad)) is gradient:
+        for ref in self.hooked.values():
+            param = ref()
+            gradient = None if param is None else HOMES.get(id(param._grad))
+            if param is not None and gradient is not None and gradient.gone:
                 param._grad = None
         self.spent = {}
-
-
-def _version_of(grad: Any) -> int:
-    return 0 if grad is None else grad.counter[0]
