@@ -25,9 +25,10 @@ from ..sizes import bytes_of, size
 from .known_steps import RECORDED, BudgetError, SeenStep, StepBook, StepKind, StepOutcome
 from .lessons import Lessons
 from .measuring import Measurement, mark
+from .of_model import OfModel
 from .placing import PLACEMENTS, Places, allowed
 from .planning import DISK, KEEP, OFFLOAD, RECOMPUTE
-from .step_recorder import StepRecorder
+from .step_recorder import StepRecorder, WaitsRecorder
 from .within import Within, entered
 
 __all__ = ["BudgetError", "budget"]
@@ -36,7 +37,7 @@ _learned: dict[Any, StepBook] = {}
 _lock = threading.Lock()
 
 
-class budget(saved_tensors_hooks):
+class budget(OfModel, saved_tensors_hooks):
     """Within it, a training step takes no more device memory than `limit`, at little cost in time.
 
     The first step is measured: what it saves, how long each op takes, how fast the link is. It
@@ -62,6 +63,7 @@ class budget(saved_tensors_hooks):
         disk: True or a directory: what the host has no room for may go there.
         masters: as of `offload_states`: "float32" for a model in 16 bits.
         step: as of `offload_states`: "during backward" allows the plan to choose that.
+        bring_back: whether what it has sent away is on the device again behind the context.
 
     BudgetError at the end of the first step if no plan fits: it says how much is needed, and for
     what. ValueError for a limit that is no size, or a placement that does not exist.
@@ -98,6 +100,7 @@ class budget(saved_tensors_hooks):
         disk: Any = None,
         masters: str | None = None,
         step: str = "behind backward",
+        bring_back: bool = False,
     ) -> None:
         self.limit = bytes_of(limit, "budget: limit", least=1)
         if device is None and model is not None:
@@ -114,7 +117,7 @@ class budget(saved_tensors_hooks):
             self._index = self._backend.current_device()
         self._of_device: Any = OfDevice(self._backend, self._index)
         self.placements = allowed(placements, lossless, self.device.type, host_limit is not None)
-        self._walk = StepRecorder(self)
+        self._walk = (StepRecorder if model is None else WaitsRecorder)(self)
         self._small = min(1 << 12, self.limit >> 20)  # bytes: what is smaller stays
         self._places = Places(self.device.type, self._index, self.limit, host_limit)
         self._limiter = self._places.limiter
@@ -128,15 +131,7 @@ class budget(saved_tensors_hooks):
             self._small, self._places.under_way,
         )  # fmt: skip
         self._within = Within(self._of_device)
-        self._states: Any = None
-        if model is not None:
-            from .states import StatesOfBudget
-
-            self._states = StatesOfBudget(self, model, optimizer, disk, masters, step)
-        elif (optimizer, disk, masters, step) != (None, None, None, "behind backward"):
-            raise ValueError(
-                "budget: optimizer, disk, masters and step: want the model as well: model=net"
-            )
+        self._take_model(model, optimizer, disk, masters, step, bring_back)
         self._fresh()
 
     def __repr__(self) -> str:
@@ -217,7 +212,7 @@ class budget(saved_tensors_hooks):
             if self._states is None:
                 self._within.end()
             else:
-                self._states.end()
+                self._states.leave()
         self._within.check(self.limit, self._lessons.told)
 
     def op_will_begin(self, args: tuple[Any, ...]) -> None:
@@ -240,7 +235,8 @@ class budget(saved_tensors_hooks):
             self._limiter.tighten()  # what the copies of the step before hold
             self._places.copies(self._places.under_way, 0)
             used = self._of_device.memory_allocated()
-            measuring = self._measuring = Measurement(self._of_device, used)
+            training = None if self._states is None else self._states.on_device
+            measuring = self._measuring = Measurement(self._of_device, used, training)
         self._event_begins(name)
         for value in () if recipe is None else recipe.values():
             if measuring is not None and value.number >= 0:
@@ -484,15 +480,11 @@ class budget(saved_tensors_hooks):
         self._walk.known.clear()
         if failed or not turned:
             return
+        if self._states is not None:
+            self._states.passes += 1
         if measuring is not None and measuring.is_whole:
             self._lessons.learn(first or ("", 0), did, measuring)
         elif plan is not None and len(plan.sizes) == len(did.sizes):
             self._lessons.compare(first or ("", 0), plan, did, seen, began)
         elif first is not None:
             self._lessons.unlike(plan, seen.peak)
-
-    def report(self) -> Any:
-        """What the step does to memory, and why; a dict that prints as a page and can be drawn."""
-        from .report import report_of
-
-        return report_of(self, self.last)

@@ -13,7 +13,7 @@ from .planning import KEEP, OFFLOAD, RECOMPUTE, moved
 
 __all__ = [
     "RECORDED", "BudgetError", "Tuning", "SeenStep", "StepBook", "StepKind", "StepOutcome",
-    "TriedPlan", "as_measured", "first_of", "moved", "too_few",
+    "TriedPlan", "as_measured", "first_of", "moved", "shifted", "too_few",
 ]  # fmt: skip
 
 ADVICE = (
@@ -208,6 +208,7 @@ class SeenStep:
         self.now, self.courses = now, [now]
         self.owns = [e.own for e in step.events]
         self.first_peak = self.peak = 0  # of the step that was measured, and of the last one
+        self.training: list[int] = []  # bytes of weights and gradients from elsewhere, by event
         self.steps = 0  # that have followed it, to their end
         self.here = before  # bytes in use before the last step
         self.beyond = 0  # bytes in use before the last step, more than its course was made for
@@ -240,7 +241,7 @@ class SeenStep:
     def begin(self, limit: int, before: int, placements: frozenset[str]) -> None:
         """A step begins with so many bytes in use: it takes the course for that, or a new one."""
         shift = before - self.before
-        near = min(self.courses, key=lambda course: abs(course.shift - shift))
+        near = min(self.courses or [self.now], key=lambda course: abs(course.shift - shift))
         fitting = self.fitting(limit, before)
         if fitting:
             self.now = near if near in fitting else fitting[-1]
@@ -250,6 +251,15 @@ class SeenStep:
             self.now = Tuning(step, planned, *first_plan(step, limit, placements))
             self.courses[:] = [*self.courses[1 - COURSES :], self.now]
         self.here, self.beyond = before, shift - self.now.shift
+
+    def restart(
+        self, step: planning.Step, shift: int, limit: int, placements: frozenset[str]
+    ) -> None:
+        """What else is in memory is different from now on: by event, as a version of the step says,
+        and before it by so many bytes.
+        """
+        self.now = Tuning(step, shift, *first_plan(step, limit, placements))
+        self.courses.clear()  # the next step shows what there is before it
 
 
 def first_plan(
@@ -303,6 +313,12 @@ def too_few(limit: int, plan: planning.Plan) -> BudgetError:
         f"budget: {size(limit)} are too few: this step needs at least {size(plan.needs)}, and room "
         f"for an optimizer's state if that is yet to come. {plan.holders()} {ADVICE}"
     )
+
+
+def shifted(step: planning.Step, shifts: Iterable[int]) -> planning.Step:
+    """The same step with so many more bytes in use, by event."""
+    events = [replace(e, base=max(0, e.base + n)) for e, n in zip(step.events, shifts)]
+    return replace(step, events=tuple(events))
 
 
 class StepBook:

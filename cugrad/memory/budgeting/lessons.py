@@ -63,6 +63,7 @@ class Lessons:
         course.is_last, fits = not fits, plan.needs <= self.limit
         seen_step = SeenStep(did, step, measuring.before, course)
         seen_step.first_peak = seen_step.peak = measuring.peak
+        seen_step.training = [span.training for span in measuring.spans]
         self.last = seen_step
         if not fits:
             raise known_steps.too_few(self.limit, plan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -49,25 +50,31 @@ class _MeasuredValue:
 class _MeasuredEvent:
     """What was seen of one op or node."""
 
-    __slots__ = ("name", "end", "left_out", "peak", "base", "own")
+    __slots__ = ("name", "end", "left_out", "peak", "base", "own", "training")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, training: int) -> None:
         self.name = name
         self.end: Any = None  # the time of its end, as an event of the device
         self.left_out: list[tuple[Any, Any]] = []  # copies and recomputations within it
         self.peak = 0  # bytes in use at most
         self.base = 0  # of them, those that were not away before
+        self.training = training  # bytes of weights and gradients that were elsewhere, at least
         self.own = 0  # bytes at most beyond those in use as it began, or as what it reads was here
 
 
 class Measurement:
     """Watches one forward and its backward while a policy that needs little memory runs."""
 
-    def __init__(self, backend: Backend, before: int) -> None:
+    def __init__(
+        self, backend: Backend, before: int, training: Callable[[], int] | None = None
+    ) -> None:
         self.backend = backend
+        self.training = training or (lambda: 0)  # bytes that have come from elsewhere
         self.values: list[_MeasuredValue] = []
         self.spans: list[_MeasuredEvent] = []
         self._left_out: list[tuple[Any, Any]] = []  # since the last span's end
+        self._waits: Any = None  # where a wait for a training state has begun
+        self._is_paused = False
         self._of_root: dict[int, _MeasuredValue] = {}  # by id of a storage: the value it holds now
         self.elsewhere: Any = None  # another device, on which values were made
         self.forward: int | None = None  # the number of ops before backward
@@ -142,7 +149,7 @@ class Measurement:
         self._look()
         if self._kept and self.forward is None:
             self._kept = [seen for seen in self._kept if self._is_held_elsewhere(seen)]
-        self.spans.append(_MeasuredEvent(name))
+        self.spans.append(_MeasuredEvent(name, self.training()))
 
     def keeps(self, value: Value) -> None:
         """Notes that the budget keeps a value. The program's own release of it is then not seen."""
@@ -162,7 +169,7 @@ class Measurement:
     def leave(self) -> None:
         """An op, or a node, has ended. Time and memory before the next one count as its own."""
         span = self.spans[-1]
-        span.end = self.mark()
+        span.end, span.training = self.mark(), min(span.training, self.training())
         span.left_out, self._left_out = self._left_out, []
         start, freed = self._start, self._freed
         self._look()
@@ -181,11 +188,23 @@ class Measurement:
         """What follows belongs to no op: neither its time nor its memory counts. Returns a mark."""
         risen = self.backend.memory_allocated() + self._freed - self._start
         self._look()
+        self._is_paused = True
         return self.mark(), risen
+
+    def wait_begins(self) -> None:
+        """Compute waits for weights, or for room: that is no time of an op's."""
+        self._waits = None if self._is_paused else self.mark()
+
+    def wait_ends(self) -> None:
+        """It has what it has waited for."""
+        before, self._waits = self._waits, None
+        if before is not None:
+            self._left_out.append((before, self.mark()))
 
     def resume(self, before: Any) -> None:
         """Ends a pause, which began with this mark."""
         began, risen = before
+        self._is_paused = False
         self._left_out.append((began, self.mark()))
         self._watch()
         self._start -= risen  # what the op or node had taken before

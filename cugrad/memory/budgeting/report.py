@@ -31,7 +31,8 @@ class BudgetReport(dict[str, Any]):
     __repr__ = __str__  # at a prompt, and in a notebook, it is the page
 
     def plot(self, path: str | None = None) -> Any:
-        """Draws memory over the step, planned and with all saved tensors kept; the figure.
+        """Draws memory over the step, planned and with all saved tensors kept, and below it, with a
+        model, the timeline of its last step; the figure.
 
         ImportError where matplotlib is not installed.
         """
@@ -42,8 +43,12 @@ class BudgetReport(dict[str, Any]):
                 "plan.report().plot() draws with matplotlib, which is not installed; install it "
                 "with: pip install matplotlib"
             ) from error
-        drawn = figure.Figure(figsize=(9, 4), layout="constrained")
-        ax = drawn.subplots()
+        moved: Any = (self["states"] or {}).get("moved")
+        has_timeline = bool(moved) and moved.step is not None
+        drawn = figure.Figure(figsize=(9, 4 + 3 * has_timeline), layout="constrained")
+        ax, *below = drawn.subplots(1 + has_timeline, squeeze=False)[:, 0]
+        for each in below:
+            moved.draw(each)
         most = max(self["memory_without"], default=1)
         unit, divisor = next(
             (unit, n) for unit, n in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
@@ -64,8 +69,10 @@ class BudgetReport(dict[str, Any]):
         return drawn
 
 
-def report_of(owner: budget, seen_step: SeenStep | None) -> BudgetReport:
-    """The report of what the last step followed, or taught; RuntimeError before there was one."""
+def report_of(owner: budget, seen_step: SeenStep | None, tokens: int | None) -> BudgetReport:
+    """The report of what the last step followed, or taught; RuntimeError before there was one. The
+    `tokens` are those of a step.
+    """
     if seen_step is None:
         raise RuntimeError(
             "budget: there is nothing to report: no forward and backward ran within it, or they "
@@ -98,7 +105,7 @@ def report_of(owner: budget, seen_step: SeenStep | None) -> BudgetReport:
         holders=plan.holders(beyond),
         needs=None if fits and plan.keeps_all else plan.needs + beyond,
         plans_tried=len(seen_step.tried), steps_followed=seen_step.steps,
-        states=None if owner._states is None else owner._states.told(),
+        states=None if owner._states is None else owner._states.told(tokens),
     )  # fmt: skip
 
 
@@ -152,13 +159,16 @@ def _lines_of_states(states: dict[str, Any] | None) -> list[str]:
     """Where weights, gradients and states are, and what else was considered."""
     if states is None:
         return []
-    lines = ["", "training state  place    bytes"]
+    lines = ["", "training state  place    bytes        elsewhere"]
     for kind, place in states["places"].items():
-        lines.append(f"{kind:<15} {place:<8} {size(states['bytes'][kind])}")
+        nbytes, elsewhere = size(states["bytes"][kind]), size(states["elsewhere"][kind])
+        lines.append(f"{kind:<15} {place:<8} {nbytes:<12} {elsewhere}")
     where = "on the host, whose rounding it has" if states["places"]["states"] == "host" else (
         "on the device"
     )  # fmt: skip
     lines.append(f"the step        {states['step']}, {where}")
     for name, seconds, peak in states["candidates"]:
-        lines.append(f"forecast        {seconds * 1e3:.3f} ms, peak {size(peak)}: {name}")
-    return lines
+        took = states["measured"].get(name)
+        said = "" if took is None else f"; it took {took * 1e3:.3f} ms"
+        lines.append(f"forecast        {seconds * 1e3:.3f} ms, peak {size(peak)}{said}: {name}")
+    return lines + (["", *str(states["moved"]).splitlines()] if states["moved"] else [])

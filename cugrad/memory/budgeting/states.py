@@ -2,48 +2,37 @@
 
 from __future__ import annotations
 
-import copy
 import weakref
-from collections import defaultdict
-from time import perf_counter
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...autograd.mode import no_grad
-from ...functions.creation.factories import ones
-from ...tensor import Tensor
+import numpy as np
+
 from ..sizes import free_host, size
 from ..states.context import BEHIND, DURING, offload_states
 from ..states.masters import steps_by_buckets
-from ..states.reporting.bound import least_seconds
-from .known_steps import BudgetError, first_plan, moved
-from .rates import rates_of
+from ..states.steps import home_of
+from .choosing import AS_FAST, KINDS, PARTS, SHARE, Candidate, Forecasts, Layout, Part
+from .known_steps import BudgetError, first_plan, shifted
+from .measuring import mark
+from .planning import KEEP, RECOMPUTE, Forecaster
+from .rates import UNUSED, rates_of
+from .rehearsing import bytes_of_states, host_rate
 
 if TYPE_CHECKING:
     from .context import budget
 
 __all__ = ["StatesOfBudget"]
 
-KINDS = ("weights", "gradients", "states")
 LEAST = 1 << 16  # bytes of a parameter that is placed, under any limit of 64 MiB or more
-PIECES = 3  # of a window, in which states pass that are more than half of it
-SHARE = 16  # of the limit that a window may have, one part
-PARTS = 4  # of the largest tensors, in a window
-SAMPLE = 64  # elements of each dim of a parameter by which states are foreseen
-TIMED = 1 << 22  # elements of the parameter by whose step the host is timed
-
-
-class Candidate(NamedTuple):
-    """Places for the three kinds, when the optimizer steps, and what that costs."""
-
-    places: dict[str, str]
-    step: str
-    resident: int  # bytes of the three kinds on the device
-    seconds: float  # of a step, with the optimizer's
-    peak: int  # of forward and backward
-
-    def __str__(self) -> str:
-        places = ", ".join([f"{kind} {self.places[kind]}" for kind in KINDS])
-        return places if self.step == BEHIND else f"{places}, {self.step}"
+LEARNS, TIMED = (
+    1,
+    2,
+)  # steps of a choice: to learn the order of uses in; whose time is taken behind it
+PATIENCE = 24  # steps in which plans for what is saved may settle
+TRIALS = 4  # choices that are measured, at most
+MISSES = 4  # of steps over the limit, after each of which places are chosen again
+GAIN = 0.97  # of the time that was measured: a forecast below that is worth a trial
 
 
 class Known(NamedTuple):
@@ -53,11 +42,26 @@ class Known(NamedTuple):
     params: list[tuple[int, int, bool]]
     chosen: Candidate
     tried: list[Candidate]
-    window: int
+    measured: dict[int, float]
+    settled: bool
 
 
 # by model, and by the arguments of the budget: the next one need not measure
 _known: weakref.WeakKeyDictionary[Any, dict[Any, Known]] = weakref.WeakKeyDictionary()
+
+
+class MeasuredStep:
+    """What the first step has shown. `there` are the bytes of the three kinds that the device had,
+    by event, with the places `before`.
+    """
+
+    def __init__(self, step: Any, passes: int, before: Candidate, there: Any) -> None:
+        self.step, self.passes, self.before, self.there = step, passes, before, there
+        self.misses = self.less = 0  # steps over the limit, by so many bytes in all
+
+    def shifts(self, candidate: Candidate) -> Any:
+        """Bytes that are in use beyond those, by event, with other places."""
+        return candidate.by_event(len(self.there)) - self.there
 
 
 class StatesOfBudget:
@@ -65,12 +69,15 @@ class StatesOfBudget:
 
     The first step runs with all of them elsewhere, as with what is saved: that takes least, and is
     measured. Then each choice of places is forecast with the best plan for what is saved beside it,
-    and the fastest that fits is taken.
+    and the fastest that fits is taken. Forecasts tell the least that a step takes. So if a choice,
+    once it is measured, takes longer than the forecast of another, that one is tried, and the
+    fastest of those that were measured stays.
     """
 
     def __init__(
-        self, owner: budget, model: Any, optimizer: Any, disk: Any, masters: str | None, step: str
-    ) -> None:
+        self, owner: budget, model: Any, optimizer: Any, disk: Any, masters: str | None, step: str,
+        bring_back: bool,
+    ) -> None:  # fmt: skip
         self.owner, self.model, self.optimizer, self.disk = owner, model, optimizer, disk
         self.least = min(LEAST, owner.limit >> 10)
         several = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
@@ -80,15 +87,29 @@ class StatesOfBudget:
                 "budget: got a model and no optimizer, whose step says when a step has ended; want "
                 "optimizer=..., or leave out the model, of which all stays on the device then"
             )
-        self.masters, self.step = masters, step
+        if any(p.is_meta for p in model.parameters()):
+            raise ValueError(
+                "budget: got a model with parameters on the meta device, which have no elements; "
+                "want memory.materialise(...), or model.to_empty(device='cpu') and values for them"
+            )
+        self.masters, self.step, self.bring_back = masters, step, bool(bring_back)
         on_host = any(p.device.type == "cpu" for p in model.parameters())
         self.device = owner.device if on_host and owner.device.type != "cpu" else None
         offload_states(model, self.optimizers, masters=masters, step=step)  # checks them
         self.context: Any = None
+        self.ended: Any = None  # that of the last step, behind the budget
         self.chosen: Candidate | None = None
         self.tried: list[Candidate] = []
+        self.measured: dict[int, float] = {}  # seconds, by place in `tried`
+        self.settled = False  # whether no other choice will be tried
+        self.passes = 0  # forward and backward, since the last step of an optimizer
         self._handles: list[Any] = []
-        self._host: float | None = None  # seconds
+        self._paced_by: Any = None  # the optimizer whose steps are timed
+        self._ends: list[Any] = []  # of steps with one choice
+        self._events: dict[int, int] = {}  # by id of a parameter: when its gradient was whole
+        self._waits = False  # whether the first step has shown that it needs all gradients
+        self._seen: MeasuredStep | None = None
+        self._host: float | None = None  # bytes a second
 
     # ------------------------------------------------------------------ what there is
 
@@ -97,108 +118,99 @@ class StatesOfBudget:
         params = list(dict.fromkeys(self.model.parameters()))
         trained = {id(p): (o, g) for o in self.optimizers for g in o.param_groups
                    for p in g["params"]}  # fmt: skip
-        moving = [p for p in params if p.nbytes >= self.least]
-        states = {id(p): _bytes_of_states(*trained[id(p)], p, self.masters is not None)
+        states = {id(p): bytes_of_states(*trained[id(p)], p, self.masters is not None)
                   for p in params if id(p) in trained}  # fmt: skip
         self.params = [(id(p), p.nbytes, p.requires_grad) for p in params]
-        self.bytes = {
-            "weights": sum([p.nbytes for p in moving]),
-            "gradients": sum([p.nbytes for p in moving if p.requires_grad]),
-            "states": sum([states.get(id(p), 0) for p in moving]),
-        }
+        parts = [
+            Part(id(p), p.nbytes, p.nbytes * p.requires_grad, states.get(id(p), 0))
+            for p in reversed(params) if p.nbytes >= self.least
+        ]  # fmt: skip
         small = [p for p in params if p.nbytes < self.least]
-        self.fixed = sum([p.nbytes * (1 + p.requires_grad) + states.get(id(p), 0) for p in small])
-        self.fixed += sum([b.nbytes for b in self.model.buffers()])
-        self.largest = {
-            "weights": max([p.nbytes for p in moving], default=0),
-            "gradients": max([p.nbytes for p in moving], default=0),
-            "states": max([states.get(id(p), 0) for p in moving], default=0),
-        }
-        self.largest_states = self.largest["states"]
-        most = self._largest_at_once()
-        self._set_window(max(PARTS * self.largest["weights"], most, self.owner.limit // SHARE))
-        if self.fixed + 3 * self.window > self.owner.limit // 2:
-            self._set_window(most)
+        fixed = sum([p.nbytes * (1 + p.requires_grad) + states.get(id(p), 0) for p in small])
+        fixed += sum([b.nbytes for b in self.model.buffers()])
+        is_host = self.owner.device.type == "cpu"
+        in_pieces = not is_host and all(each._by_element for each in self.optimizers)
+        self.layout = Layout(parts, fixed, in_pieces, is_host)
 
-    def _largest_at_once(self) -> int:
-        """Bytes of the largest tensors that pass the device whole, of one kind."""
-        passes = self.owner.device.type != "cpu" and all(
-            each._by_element for each in self.optimizers
-        )
-        return self.largest["weights"] if passes else max(self.largest.values())
+    def _window(self, layout: Layout, count: int) -> int:
+        """Bytes of each kind on the device, if so many parts are elsewhere."""
+        limit, least = self.owner.limit, layout.largest_whole(count)
+        window = max(PARTS * layout.most["weights"][count], least, limit // SHARE)
+        return least if layout.fixed + 3 * window > limit // 2 else window
 
-    def _beside(self) -> int:
-        """Bytes that the step of a piece takes beside all that."""
-        in_pieces = self._largest_at_once() < self.largest_states
-        return self.largest["weights"] // PIECES if in_pieces else 0
+    def _at(self, places: dict[str, str], step: str, layout: Layout, count: int) -> Candidate:
+        """Places for so many parts."""
+        window = self._window(layout, count)
+        resident = layout.resident(places, count, window)
+        return Candidate(places, step, layout, count, window, resident)
 
-    def _set_window(self, nbytes: int) -> None:
-        """Bytes of each kind; states of which half a window has no room pass it in pieces."""
-        self.window = nbytes
-        if self._largest_at_once() < self.largest_states:
-            at_once = max(nbytes // 2, self.largest["weights"])
-            self.largest["states"] = min(self.largest_states, at_once)
+    def _room_of_host(self) -> int:
+        return free_host() if self.owner.host_limit is None else self.owner.host_limit
 
-    def _resident(self, places: dict[str, str]) -> int:
-        """Bytes of the three kinds that are on the device at a time."""
-        return self.fixed + sum([
-            self.bytes[kind] if places[kind] == "device" else self._in_window(kind)
-            for kind in KINDS
-        ])  # fmt: skip
+    def on_device(self) -> int:
+        """Bytes of what is placed that the device has now."""
+        windows = () if self.context is None else self.context._windows.values()
+        return sum([window.bytes for window in windows if window.limit is not None])
 
-    def _in_window(self, kind: str) -> int:
-        """Bytes of a kind that is elsewhere, on the device at most: one more than fits may be used
-        while another leaves.
+    # ------------------------------------------------------------------ the first step
+
+    def _frugal(self) -> Candidate:
+        """Places with the least of the device. BudgetError where the host has too little even for
+        what the device has no room for, or the device for the largest parameter.
         """
-        return min(self.bytes[kind], self.window + self.largest[kind])
-
-    def _more(self, places: dict[str, str]) -> int:
-        """Bytes on the device at most beyond those of the first step, which had no states yet."""
-        more = self._in_window("states")
-        for kind in KINDS:
-            if places[kind] == "device":
-                more += self.bytes[kind] - (self._in_window(kind) if kind == "states" else 0)
-        return more
-
-    def _frugal(self) -> dict[str, str]:
-        """Places with the least of the device. BudgetError where the host has too little."""
-        host = self.owner.host_limit
-        room, whose = (free_host(), "free") if host is None else (host, "allowed")
+        layout, room, limit = self.layout, self._room_of_host(), self.owner.limit
         places = {"weights": "host", "gradients": "host", "states": "stream"}
         for kind in ("states", "weights"):
-            there = self._of_host(places)
-            if there <= room:
-                break
-            if self.disk is not None:
+            if self.disk is not None and (layout.of_host(places, layout.count) > room
+                                          or layout.on_host):  # fmt: skip
                 places[kind] = "disk"
-        there = self._of_host(places)
-        if there > room:
-            kept = ", ".join([f"{size(self.bytes[k])} of {k}" for k in KINDS
-                              if places[k] in ("host", "stream")])  # fmt: skip
-            advice = "" if self.disk is not None else ", or say disk=True"
-            raise BudgetError(
-                f"budget: the host needs at least {size(there)} ({kept}), and {size(room)} are "
-                f"{whose}; raise host_limit where there is more{advice}"
-            )
-        return places
-
-    def _of_host(self, places: dict[str, str]) -> int:
-        return sum([self.bytes[k] for k in KINDS if places[k] in ("host", "stream")])
-
-    def _check_device(self) -> None:
-        """BudgetError if the limit is too small whatever the step computes."""
-        limit, largest = self.owner.limit, self.largest
-        least = self.fixed + sum(largest.values()) + self._beside()
-        if self.fixed + 3 * self.window > limit:
-            self._set_window(self._largest_at_once())
-        if least > limit:
+        counts = range(layout.count, -1, -1)
+        there = next(k for k in counts if layout.of_host(places, k) <= room)
+        chosen = self._at(places, self.step, layout, there)
+        least = layout.least_of(there, chosen.window)
+        if there == layout.count and least > limit:
             raise BudgetError(
                 f"budget: {size(limit)} are too few: {size(least)} are needed before a step has "
-                f"computed anything, of which {size(self.fixed)} are buffers and parameters too "
-                f"small to move, with gradients and states, and {size(least - self.fixed)} the "
-                "largest parameter with its gradient and states; raise the limit, or divide that "
+                f"computed anything, of which {size(layout.fixed)} are buffers and parameters too "
+                f"small to move, with gradients and states, and {size(least - layout.fixed)} the "
+                f"largest parameter with its gradient and states; raise the limit, or divide that "
                 "parameter"
             )
+        if there < layout.count and chosen.resident > limit:
+            return self._with_little_of_host(places, room)
+        if layout.fixed + 3 * chosen.window > limit:
+            window = layout.largest_whole(there)
+            resident = layout.resident(places, there, window)
+            chosen = chosen._replace(window=window, resident=resident)
+        return chosen
+
+    def _with_little_of_host(self, places: dict[str, str], room: int) -> Candidate:
+        """Places with the least of the device for which the host has room: what it steps on itself
+        needs no window. BudgetError if it has not even room for what the device has none for.
+        """
+        layout, limit = self.layout, self.owner.limit
+        several = [places]
+        if all(map(steps_by_buckets, self.optimizers)) and not layout.on_host:
+            on_device = dict.fromkeys(KINDS, "device")
+            several += [{**on_device, "states": "host"},
+                        {**on_device, "states": "host", "gradients": "host"}]  # fmt: skip
+        fitting = [
+            each for chosen in several for k in range(layout.count + 1)
+            if (each := self._at(chosen, self.step, layout, k)).resident <= limit
+        ] or [self._at(places, self.step, layout, layout.count)]  # fmt: skip
+        allowed = [each for each in fitting if each.of_host <= room]
+        if allowed:
+            return min(allowed, key=lambda each: each.resident)
+        least = min(fitting, key=lambda each: each.of_host)
+        kept = ", ".join([f"{size(layout.bytes_of(k, least.away))} of {k}" for k in KINDS
+                          if least.places[k] in ("host", "stream")])  # fmt: skip
+        whose = "free" if self.owner.host_limit is None else "allowed"
+        advice = "" if self.disk is not None else ", or say disk=True"
+        raise BudgetError(
+            f"budget: the host needs at least {size(least.of_host)} ({kept}) for what "
+            f"{size(limit)} of the device have no room for, and {size(room)} are {whose}; raise "
+            f"host_limit where there is more, or the limit{advice}"
+        )
 
     # ------------------------------------------------------------------ begin and end
 
@@ -206,12 +218,9 @@ class StatesOfBudget:
         """Sends away what can be, as long as nothing is known of the step."""
         if self.chosen is None:
             self._count()
-            places = self._frugal()
-            self._check_device()
-            self.chosen = Candidate(places, self.step, self._resident(places), 0.0, 0)
+            self.chosen = self._frugal()
             self._recall()
-        if self.masters is not None or set(self.chosen.places.values()) != {"device"}:
-            self._enter(self.chosen.places)
+        self._enter(self.chosen)
 
     def _key(self) -> Any:
         owner = self.owner
@@ -220,34 +229,53 @@ class StatesOfBudget:
 
     def _recall(self) -> None:
         """Takes what a budget of these arguments has chosen for this model."""
-        choice = _known.get(self.model, {}).get(self._key())
-        if choice is None or choice.params != self.params:
+        known = _known.get(self.model, {}).get(self._key())
+        if known is None or known.params != self.params:
             return
-        if [ref() for ref in choice.optimizers] == self.optimizers:
-            self.chosen, self.tried, self.window = choice.chosen, list(choice.tried), choice.window
+        if [ref() for ref in known.optimizers] == self.optimizers:
+            self.chosen, self.tried = known.chosen, list(known.tried)
+            self.measured, self.settled = dict(known.measured), known.settled
 
     def _remember(self) -> None:
         assert self.chosen is not None
-        choice = Known(
+        _known.setdefault(self.model, {})[self._key()] = Known(
             [weakref.ref(each) for each in self.optimizers], self.params, self.chosen,
-            list(self.tried), self.window,
+            list(self.tried), dict(self.measured), self.settled,
         )  # fmt: skip
-        _known.setdefault(self.model, {})[self._key()] = choice
 
-    def _enter(self, places: dict[str, str]) -> None:
-        assert self.chosen is not None
-        self.context = offload_states(
-            self.model, self.optimizers, window=self.window, min_bytes=self.least, **places,
-            step=self.chosen.step,
-            host_limit=self.owner.host_limit, bring_back=False, masters=self.masters,
-            device=self.device,
-            directory=None if self.disk in (None, True) else self.disk,
-        )  # fmt: skip
-        self.context.__enter__()
-        if not self.tried:
-            self._handles = [
+    def _enter(self, chosen: Candidate) -> None:
+        """Places what is to be elsewhere, and has the rest come back."""
+        self._release(chosen.stay)
+        if self.masters is not None or not chosen.is_on_device:
+            self.context = offload_states(
+                self.model, self.optimizers, window=chosen.window, min_bytes=self.least,
+                **chosen.places, step=chosen.step, host_limit=self.owner.host_limit,
+                bring_back=False, masters=self.masters, device=self.device,
+                directory=None if self.disk in (None, True) else self.disk,
+            )  # fmt: skip
+            self.context.stay = frozenset(chosen.stay)
+            self.context.__enter__()
+        self._ends = []
+        if not self.settled:  # behind the context's own
+            self._handles += [
                 each.register_step_post_hook(self._after_step) for each in self.optimizers
             ]
+        if not self.tried:
+            self._handles += [
+                param.register_post_accumulate_grad_hook(self._is_whole)
+                for param in self.model.parameters() if param.requires_grad
+            ]  # fmt: skip
+
+    def _release(self, stay: set[int]) -> None:
+        """Brings back for good what some parameters have elsewhere."""
+        for param in [p for p in self.model.parameters() if id(p) in stay]:
+            tensors = [param, param._grad]
+            for each in self.optimizers:
+                kept = each.state.get(param)
+                tensors += kept.values() if isinstance(kept, dict) else ()
+            for home in [home_of(tensor) for tensor in tensors]:
+                if home is not None:
+                    home.release()
 
     def end(self) -> None:
         """Leaves all where it is."""
@@ -257,58 +285,180 @@ class StatesOfBudget:
         if context is not None:
             context.__exit__(None, None, None)
 
-    def _after_step(self, *args: Any) -> None:
-        """The first step has ended: what it has taught says where all goes."""
-        if self.tried or self.context is None:
+    def leave(self) -> None:
+        """The budget has been left: all stays where it is, or is brought back."""
+        self.ended = self.context
+        if self.context is not None and self.bring_back:
+            self.context.bring_back = True
+        self.end()
+
+    def _is_whole(self, param: Any) -> None:
+        """The gradient of a parameter is whole in the step that is measured."""
+        self._events[id(param)] = self.owner._events - 1
+
+    def _go_on(self, chosen: Candidate) -> None:
+        """Takes other places than those of the steps before."""
+        self.chosen, seen, owner = chosen, self.owner.last, self.owner
+        self._remember()
+        if self._seen is not None and seen is not None:
+            step, shifts = self._seen.step, self._seen.shifts(chosen)
+            later = shifted(step, shifts.tolist())
+            seen.restart(later, int(shifts[0]), owner.limit, owner.placements)
+        if self.context is not None:
+            self.context.bring_back = chosen.is_on_device
+        self.end()
+        self._enter(chosen)
+
+    # ------------------------------------------------------------------ behind a step
+
+    def _after_step(self, optimizer: Any, *args: Any) -> None:
+        """A step has ended: what it has taught says where all goes."""
+        if self.settled or self._paced_by not in (None, optimizer):
             return
+        if not self.tried:
+            self._waits = self.context is not None and self.context.waits_for_backward
         self.owner._end()
-        seen = self.owner.last
+        seen, passes = self.owner.last, max(self.passes, 1)
+        self.passes = 0
         if seen is None:
             return
-        self._choose(seen.now.step)
-        assert self.chosen is not None and self.context is not None
+        self._paced_by = optimizer
+        if not self.tried:
+            self._see(seen, passes)
+            self._go_on(self._chosen_anew())
+            return
+        over = seen.peak - self.owner.limit
+        if over > 0 and self._seen is not None and self._seen.misses < MISSES:
+            self._seen.misses += 1
+            self._seen.less += over
+            self._go_on(self._chosen_anew())
+            return
+        if not (seen.settled or seen.plan.keeps_all) and seen.steps < PATIENCE:
+            self._ends = []
+        self._ends.append(mark(self.owner._of_device))
+        if len(self._ends) > LEARNS + TIMED:
+            self._revise(seen.peak)
+
+    def _revise(self, peak: int) -> None:
+        """The time of a choice is known: another is tried, if its forecast is less."""
+        assert self.chosen is not None
+        ends, self._ends = self._ends[LEARNS:], []
+        ends[-1].synchronize()
+        seconds = min([a.elapsed_time(b) / 1e3 for a, b in zip(ends, ends[1:])])
+        now, measured = self.tried.index(self.chosen), self.measured
+        measured[now] = seconds if peak <= self.owner.limit else float("inf")
+        best = min(measured, key=lambda k: measured[k])
+        others = [k for k, each in enumerate(self.tried)
+                  if k not in measured and each.seconds < GAIN * measured[best]]  # fmt: skip
+        if others and len(measured) < TRIALS:
+            self._go_on(self._fastest([self.tried[k] for k in others]))
+            return
+        self.settled = True
+        if best != now:
+            self._go_on(self.tried[best])
         self._remember()
-        elsewhere = set(self.chosen.places.values()) != {"device"}
-        self.context.bring_back = not elsewhere
-        self.end()
-        if elsewhere or self.masters is not None:
-            self._enter(self.chosen.places)
 
     # ------------------------------------------------------------------ the choice
 
-    def _choose(self, step: Any) -> None:
-        """Takes the fastest places with which a plan for what is saved fits."""
-        before = self.chosen
+    def _see(self, seen: Any, passes: int) -> None:
+        """Takes what the first step has shown."""
+        of, before, step = self.layout, self.chosen, seen.now.step
         assert before is not None
-        frugal, owner = before.places, self.owner
-        rates = rates_of(owner._backend, owner._index, owner.limit // 32, owner.placements)
-        plans: dict[int, tuple[Any, Any]] = {}  # by the bytes that are there beside the step's
-        for places, when in self._choices(frugal):
-            resident, shift = self._resident(places), self._more(places)
-            if resident + self._bucket() > owner.limit:
-                continue
-            if shift not in plans:
-                moved_step = moved(step, shift)
-                _, plan = first_plan(moved_step, owner.limit, owner.placements)
-                plans[shift] = plan, sum([e.seconds for e in step.events[: step.forward]])
-            plan, forward = plans[shift]
-            if plan.forecast.peak <= owner.limit or places == frugal:
-                seconds = self._seconds(places, when, plan.forecast.seconds, forward, rates)
-                self.tried.append(Candidate(places, when, resident, seconds, plan.forecast.peak))
+        n = len(step.events)
+        parts = [p._replace(whole=self._events.get(p.key, n - 1)) for p in of.parts]
+        self.layout = Layout(parts, of.fixed, of.in_pieces, of.on_host)
+        before = before._replace(layout=self.layout)
+        if any(seen.training):
+            there = before.of_those_that_stay(n) + np.array(seen.training, np.int64)
+        else:
+            there = before.by_event(n)
+        self._seen = MeasuredStep(step, passes, before, there)
+
+    def _chosen_anew(self) -> Candidate:
+        """Takes the fastest places with which a plan for what is saved fits."""
+        seen, owner = self._seen, self.owner
+        assert seen is not None
+        step, limit, before = seen.step, owner.limit - seen.less, seen.before
+        keep = [KEEP if value.uses else RECOMPUTE for value in step.values]
+        kept, forecasts = Forecaster(step)(keep), self._forecasts(step, seen.passes)
+        layouts = [self.layout.sorted(lambda part: part.whole)]
+        layouts.append(layouts[0].sorted(lambda part: part.weights + part.states))
+        plans: dict[bytes, Any] = {}  # by the bytes that are there beside the step's
+        self.tried, self.measured = [], {}
+        for places, when in self._choices(before.places):
+            fitting = []
+            for layout in layouts:
+                candidate, peak = self._fewest(places, when, layout, kept, limit)
+                if candidate is not None:
+                    fitting.append(forecasts.of(candidate, kept.seconds, peak))
+            if not fitting:
+                candidate = self._at(places, when, layouts[0], layouts[0].count)
+                if not self._has_room(candidate, limit):
+                    continue
+                shifts = seen.shifts(candidate)
+                key = shifts.tobytes()
+                if key not in plans:
+                    plans[key] = first_plan(
+                        shifted(step, shifts.tolist()), limit, owner.placements
+                    )[1].forecast
+                if plans[key].peak <= limit or places == before.places:
+                    fitting.append(forecasts.of(candidate, plans[key].seconds, plans[key].peak))
+            if fitting:
+                self.tried.append(self._fastest(fitting))
         if not self.tried:
             self.tried.append(before._replace(step=BEHIND))
-        self.chosen = min(self.tried, key=lambda each: each.seconds)
+        return self._fastest(self.tried)
+
+    def _fastest(self, candidates: list[Candidate]) -> Candidate:
+        """Of those that are as fast as the fastest, the one with least to do beside computing."""
+        least = min([each.seconds for each in candidates])
+        return min(
+            [each for each in candidates if each.seconds <= AS_FAST * least],
+            key=lambda each: (each.busy, each.seconds),
+        )
+
+    def _forecasts(self, step: Any, passes: int) -> Forecasts:
+        owner, layout = self.owner, self.layout
+        rates = rates_of(owner._backend, owner._index, owner.limit // 32, owner.placements)
+        clock = [*accumulate([event.seconds for event in step.events])]
+        both = layout.bytes_of("gradients") + 2 * (
+            layout.bytes_of("weights") + layout.bytes_of("states")
+        )
+        return Forecasts(
+            clock, rates, self._host_rate(), passes, not self._waits, both <= self._room_of_host()
+        )
+
+    def _has_room(self, candidate: Candidate, limit: int) -> bool:
+        """Whether the optimizer's step fits, and the host has what it should."""
+        beside, there = candidate.layout.beside_step(candidate.away), candidate.of_host
+        return candidate.resident + beside <= limit and (there <= self._room_of_host() or not there)
+
+    def _fewest(
+        self, places: dict[str, str], when: str, layout: Layout, kept: Any, limit: int
+    ) -> tuple[Candidate | None, int]:
+        """With as few parts elsewhere as there has to be for the rest to have room, beside all that
+        a step saves, and the peak with them; None if all are too few.
+        """
+        assert self._seen is not None
+        counts = range(1, layout.count + 1)
+        for count in range(1) if set(places.values()) == {"device"} else counts:
+            candidate = self._at(places, when, layout, count)
+            if self._has_room(candidate, limit):
+                peak = int((kept.memory + self._seen.shifts(candidate)).max())
+                if peak <= limit - (limit >> 6):
+                    return candidate, peak
+        return None, 0
 
     def _choices(self, frugal: dict[str, str]) -> list[tuple[dict[str, str], str]]:
-        """Places for the three kinds, with when the optimizer steps. Of two that cost the same the
-        first is taken, whose arithmetic is the device's.
-        """
+        """Places for the three kinds, with when the optimizer steps."""
         choices: list[tuple[dict[str, str], str]] = [(dict.fromkeys(KINDS, "device"), BEHIND)]
         parts = all(map(steps_by_buckets, self.optimizers))
         for kinds in (["states"], ["states", "gradients"], list(KINDS)):
             places = {k: frugal[k] if k in kinds else "device" for k in KINDS}
             several = [places]
-            if parts and places["states"] == "stream":  # the host has room for them
+            if parts and not self.layout.on_host and places["weights"] != "disk":
+                if places["states"] == "disk":
+                    several.append({**places, "states": "stream"})
                 several.append({**places, "states": "host"})
             for each in several:
                 choices.append((each, BEHIND))
@@ -317,115 +467,29 @@ class StatesOfBudget:
                     choices.append((each, DURING))
         return choices
 
-    def _bucket(self) -> int:
-        """Bytes that the step of a bucket takes beside that: a copy of what it changes."""
-        return self.largest["weights"]
-
-    def _seconds(
-        self, places: dict[str, str], when: str, computing: float, forward: float, rates: Any
-    ) -> float:  # fmt: skip
-        """Seconds of a step: of what takes longest of all that goes on at once, and, where the step
-        waits for all of backward, of that behind it. docs/larger-than-the-gpu.md has the table.
-        """
-        weights, gradients, states = (
-            self.bytes[kind] if places[kind] != "device" else 0 for kind in KINDS
-        )
-        back, out = max(rates.back, 1.0), max(rates.out, 1.0)
-        into, leaves = max(0, 2 * weights - self.window) / back, gradients / out
-        if places["states"] == "host":
-            host = self._host_seconds()
-            changed, sent = self.bytes["weights"] / back, self.bytes["gradients"] / out
-            if when == DURING or self._goes_on:
-                return least_seconds(computing, into or changed, sent, [(forward, host)])
-            return max(computing, into, leaves) + max(host, 0 if gradients else max(changed, sent))
-        slow = places["states"] == "disk" and rates.disk_back < 1e29
-        come = states / (rates.disk_back if slow else back)
-        go = states / (rates.disk_out if slow else out)
-        if when == DURING:
-            return least_seconds(computing, into + come, go + weights / out)
-        if self._goes_on and places["states"] == "stream":
-            if weights and gradients and self._has_room_for_both():
-                return least_seconds(computing, into + come, go + weights / out + leaves)
-            if not weights and not gradients:
-                return least_seconds(computing, come, go)
-        once_more = sum([max(0, each - self.window) for each in (weights, gradients)]) / back
-        return max(computing, into, leaves) + max(come + once_more, go + weights / out)
-
-    @property
-    def _goes_on(self) -> bool:
-        """Whether steps may begin within backward, as far as the first one has shown."""
-        return self.context is None or not self.context.waits_for_backward
-
-    def _has_room_for_both(self) -> bool:
-        """Whether the host has room for weights and states before a step and behind it."""
-        host = self.owner.host_limit
-        both = self.bytes["gradients"] + 2 * (self.bytes["weights"] + self.bytes["states"])
-        return both <= (free_host() if host is None else host)
-
-    def _host_seconds(self) -> float:
-        """Of a step of all parameters on the host: measured with one of each optimizer."""
+    def _host_rate(self) -> float:
+        """Bytes that the host reads and writes in a second: measured with one of each optimizer."""
         if self._host is None:
             model = self.owner._backend.model
-            nbytes = 2 * self.bytes["weights"] + self.bytes["gradients"] + 2 * self.bytes["states"]
-            rates = [_host_rate(each) for each in self.optimizers] if model is None else []
-            self._host = nbytes / min(rates or [model.host / model.scale])
+            if self.layout.on_host:  # where no choice has the host step on what is elsewhere
+                self._host = UNUSED
+            elif model is None:
+                self._host = min([host_rate(each) for each in self.optimizers])
+            else:
+                self._host = model.host / model.scale
         return self._host
 
-    def told(self) -> dict[str, Any]:
+    def told(self, tokens: int | None = None) -> dict[str, Any]:
         """For the report: the places, and bytes by kind and place."""
         assert self.chosen is not None
-        report = {} if self.context is None else self.context.report()
+        context = self.context or self.ended
+        report = {} if context is None or self.chosen.is_on_device else context.report(tokens)
+        layout, chosen = self.layout, self.chosen
         return {
-            "places": dict(self.chosen.places), "step": self.chosen.step,
-            "bytes": dict(self.bytes), "window": self.window, "moved": report,
+            "places": dict(chosen.places), "step": chosen.step,
+            "bytes": {kind: layout.bytes_of(kind) for kind in KINDS},
+            "elsewhere": {kind: chosen.elsewhere(kind) for kind in KINDS},
+            "window": chosen.window, "moved": report,
             "candidates": [(str(c), c.seconds, c.peak) for c in self.tried],
+            "measured": {str(self.tried[k]): seconds for k, seconds in self.measured.items()},
         }  # fmt: skip
-
-
-def _bytes_of_states(
-    optimizer: Any, group: dict[str, Any], param: Tensor, has_masters: bool
-) -> int:
-    """Bytes that an optimizer keeps of a parameter, or will keep after its first step, and those
-    of a master.
-    """
-    state = optimizer.state.get(param)
-    has_masters = has_masters and param.itemsize == 2
-    if not state or has_masters and "master" not in state:
-        sample = param.detach().new_zeros([min(n, SAMPLE) for n in param.shape], device="cpu")
-        sample = sample.float() if has_masters else sample
-        sample.requires_grad_()
-        sample.grad = sample.detach().clone()
-        try:
-            state = _rehearsed(optimizer, group, sample)[0]
-        except (RuntimeError, NotImplementedError, AssertionError):  # one that has its own step
-            return 2 * param.nbytes
-        nbytes = sum([_bytes(each) for each in state.values()])
-        return (nbytes + has_masters * sample.nbytes) * param.numel() // sample.numel()
-    return sum([_bytes(each) for each in state.values()])
-
-
-def _rehearsed(optimizer: Any, group: Any, sample: Tensor, times: int = 1) -> tuple[Any, float]:
-    """The state that an optimizer makes of a parameter that is not its own, which has a gradient,
-    and the seconds of the last step.
-    """
-    rehearsal, seconds = copy.copy(optimizer), 0.0
-    vars(rehearsal).update(state=defaultdict(dict), param_groups=[group], _elsewhere=None)
-    with no_grad():
-        for _ in range(times):
-            began = perf_counter()
-            rehearsal._update([sample], {**group, "fused": None, "capturable": False})
-            seconds = perf_counter() - began
-    return rehearsal.state.get(sample) or {}, seconds
-
-
-def _host_rate(optimizer: Any) -> float:
-    """Bytes that the host reads and writes in a second, in steps of an optimizer."""
-    sample = ones(TIMED, device="cpu").requires_grad_()
-    sample.grad = sample.detach().clone()
-    state, seconds = _rehearsed(optimizer, optimizer.param_groups[0], sample, 3)
-    nbytes = 3 * sample.nbytes + 2 * sum([_bytes(each) for each in state.values()])
-    return nbytes / max(seconds, 1e-9)
-
-
-def _bytes(value: Any) -> int:
-    return value.nbytes if isinstance(value, Tensor) and value.numel() > 1 else 0

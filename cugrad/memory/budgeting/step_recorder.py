@@ -14,7 +14,9 @@ from ..recomputing.values import Value
 if TYPE_CHECKING:
     from .context import budget
 
-__all__ = ["StepRecorder"]
+__all__ = ["StepRecorder", "WaitsRecorder"]
+
+STALL = "offload: stall"
 
 
 class StepRecorder(RecipeRecorder):
@@ -82,3 +84,15 @@ class StepRecorder(RecipeRecorder):
         value = super()._enter(root, counter, recipe)
         self.owner.made(value, recipe)
         return value
+
+
+class WaitsRecorder(StepRecorder):
+    """Sees, too, where compute waits for weights that come, or for gradients that leave."""
+
+    def range_begin(self, name: str, scope: str, nbytes: int, stream: Any, owner: Any) -> None:
+        if name == STALL and self.owner._measuring is not None:
+            self.owner._measuring.wait_begins()
+
+    def range_end(self, name: str) -> None:
+        if name == STALL and self.owner._measuring is not None:
+            self.owner._measuring.wait_ends()

@@ -157,6 +157,7 @@ class offload_states:
         self._early: DuringBackward | None = None
         self._followed: FollowedModel | None = None
         self._clock: StepClock | None = None
+        self.stay: frozenset[int] = frozenset()  # ids of parameters that stay, whatever their size
 
     # ------------------------------------------------------------------ begin and end
 
@@ -274,7 +275,7 @@ class offload_states:
         self._early, self._clock = early, None
         self._followed = followed = FollowedModel(
             self._model, self._optimizers, steps, early, self._asked, self._least,
-            self._moves, self._device,
+            self._moves, self._device, self.stay,
         )  # fmt: skip
         followed.place_all()
         for engine in list(followed.engines)[:1]:

@@ -49,10 +49,11 @@ class FollowedModel:
     def __init__(
         self, model: Any, optimizers: list[Any], steps: StatesElsewhere,
         early: DuringBackward | None, places: dict[str, str], least: int, moves: bool,
-        device: Device | None,
+        device: Device | None, stay: frozenset[int],
     ) -> None:  # fmt: skip
         self.model, self.optimizers, self.steps, self.early = model, optimizers, steps, early
         self.places, self.least, self.moves, self.device = places, least, moves, device
+        self.stay = stay  # ids of parameters that do, whatever their size
         self.engines: dict[CopyEngine, None] = {}
         self.handles: list[Any] = []
         self.watched: dict[int, weakref.ref[Tensor]] = {}  # that have hooks, by id
@@ -106,7 +107,8 @@ class FollowedModel:
         places = self.places
         if param.is_meta:
             return
-        target, small = self.device, not param.ndim or param.nbytes < self.least
+        target = self.device
+        small = not param.ndim or param.nbytes < self.least or id(param) in self.stay
         if target is not None and (small or param._grad is not None):
             self._move(param, target, small)
         if small or not can_be_placed(param):

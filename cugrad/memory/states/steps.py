@@ -63,6 +63,7 @@ class StatesElsewhere:
         limits = [window.limit for window in windows]
         self.most = [LARGEST if limit is None else limit // PARTS for limit in limits]
         self.most[0] = min(self.most[0], nbytes // BUCKETS)  # `nbytes` of parameters in all
+        self.together = [min(SMALL, nbytes // BUCKETS)] * 3  # of those that are not placed
         self.host_bytes = 0  # that the host has read or written in steps
         self.computed: list[tuple[float, float]] = []  # when, in this one
         self.steps_open: dict[int, OpenStep] = {}  # by the id of the optimizer
@@ -78,7 +79,7 @@ class StatesElsewhere:
         placed = [param for param in params if home_of(param) is not None]
         usual = [param for param in params if home_of(param) is None]
         try:
-            for bucket in self._buckets(optimizer, usual, [SMALL] * 3):
+            for bucket in self._buckets(optimizer, usual, self.together):
                 self._update(optimizer, bucket, group)
             update = self._on_host if self.on_host else self._beside_backward
             update(optimizer, group, list(self._buckets(optimizer, placed)))

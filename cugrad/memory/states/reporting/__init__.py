@@ -2,5 +2,5 @@
 
 `report` has the clock that takes times of steps, and the page that is printed; begin there.
 `bound` has the least that it takes, `timeline` what was done when, which it draws.
-Only `states.context` imports from here.
+Beside `memory.budgeting` only `states.context` imports from here.
 """

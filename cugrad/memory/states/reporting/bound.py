@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["least_seconds"]
+__all__ = ["end_of", "least_seconds"]
 
 
 def least_seconds(
@@ -20,8 +20,17 @@ def least_seconds(
     >>> least_seconds(3.0, 1.0, 2.0, [(1.0, 1.5), (3.0, 0.5)])
     3.5
     """
+    return max(computing, link_in, link_out, end_of(host))
+
+
+def end_of(work: Iterable[tuple[float, float]]) -> float:
+    """When work has been done, one thing after the other: pairs of when it may begin, and seconds.
+
+    >>> end_of([(1.0, 1.5), (3.0, 0.5)])
+    3.5
+    """
     most = rest = 0.0
-    for when, seconds in sorted(host, reverse=True):
+    for when, seconds in sorted(work, reverse=True):
         rest += seconds
         most = max(most, when + rest)
-    return max(computing, link_in, link_out, most)
+    return most

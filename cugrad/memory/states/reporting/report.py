@@ -148,13 +148,18 @@ class StatesReport(dict[str, Any]):
             ) from error
         picture = figure.Figure(figsize=(9, 3), layout="constrained")
         ax = picture.subplots()
+        self.draw(ax)
+        if path is not None:
+            picture.savefig(path, dpi=100)
+        return picture
+
+    def draw(self, ax: Any) -> None:
+        """The same, into matplotlib's axes."""
+        assert self.step is not None
         drawn(ax, self.timeline)
         ax.axvline(self.step["bound"] * 1e3, color="tab:red", linestyle="--", label="bound")
         ax.set_xlabel("ms from the end of the step before")
         ax.legend(ncols=4, loc="lower left", bbox_to_anchor=(0, 1), frameon=False)
-        if path is not None:
-            picture.savefig(path, dpi=100)
-        return picture
 
 
 def report_of(

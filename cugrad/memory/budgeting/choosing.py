@@ -1,0 +1,281 @@
+"""Where weights, gradients and states may be, what of them the device has then, and for how long a
+step takes. Knows bytes and seconds, and no tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..states.context import BEHIND, DURING
+from ..states.early import LAG
+from ..states.reporting.bound import end_of, least_seconds
+from ..states.steps import BUCKETS, SMALL
+from .rates import UNUSED
+
+__all__ = ["Candidate", "KINDS", "Forecasts", "Layout", "Part"]
+
+KINDS = ("weights", "gradients", "states")
+PARTS = 4  # of the largest tensors, in a window
+PIECES = 3  # of a window, in which states pass that are more than half of it
+SHARE = 16  # of the limit that a window may have, one part
+AS_FAST = 1.02  # of the time of the fastest: as fast as can be told
+
+
+class Part(NamedTuple):
+    """A parameter that may be elsewhere: its bytes, with its gradient and states."""
+
+    key: int
+    weights: int
+    gradients: int
+    states: int
+    whole: int = -1  # the event of the step in which its gradient was whole
+
+
+class Candidate(NamedTuple):
+    """Places for the three kinds, for how many parts, when the optimizer steps, and what that
+    costs. The parts beyond the first `away` are on the device, with all that belongs to them.
+    """
+
+    places: dict[str, str]
+    step: str
+    layout: Layout
+    away: int  # parts that are elsewhere
+    window: int  # bytes of each kind
+    resident: int  # bytes of the three kinds on the device
+    seconds: float = 0.0  # of a step, with the optimizer's
+    busy: float = 0.0  # seconds of what is not computing: of the link, or of the host
+    peak: int = 0  # of forward and backward
+
+    def __str__(self) -> str:
+        places = ", ".join([f"{kind} {self.places[kind]}" for kind in KINDS])
+        if not self.is_on_device and self.away < self.layout.count:
+            places += f", of {self.away} of {self.layout.count} tensors"
+        return places if self.step == BEHIND else f"{places}, {self.step}"
+
+    @property
+    def is_on_device(self) -> bool:
+        """Whether nothing is elsewhere."""
+        return not self.away or set(self.places.values()) == {"device"}
+
+    @property
+    def stay(self) -> set[int]:
+        """The keys of parts that are on the device, where some are not."""
+        rest = self.layout.parts[self.away :]
+        return set() if self.is_on_device else {part.key for part in rest}
+
+    def elsewhere(self, kind: str) -> int:
+        """Bytes of a kind that are not on the device."""
+        return 0 if self.places[kind] == "device" else self.layout.bytes_of(kind, self.away)
+
+    @property
+    def of_host(self) -> int:
+        """Bytes of the host that are taken."""
+        return self.layout.of_host(self.places, self.away)
+
+    def by_event(self, events: int) -> Any:
+        """Bytes of the three kinds that are on the device in each event of a step that begins with
+        no gradients.
+        """
+        layout, count, places = self.layout, self.away, self.places
+        gradients = layout.whole(0, count, events)
+        if not layout.on_host:
+            most = layout.in_window("gradients", places["gradients"], count, self.window)
+            gradients = gradients.clip(max=most)
+        others = [layout.in_window(kind, places[kind], count, self.window)
+                  for kind in ("weights", "states")]  # fmt: skip
+        states = layout.bytes_of("states") - layout.bytes_of("states", count)
+        return self.of_those_that_stay(events) + gradients + (sum(others) + states)
+
+    def of_those_that_stay(self, events: int) -> Any:
+        """Bytes of weights, gradients and what is small that are on the device in each event of a
+        first step, beside what is elsewhere.
+        """
+        layout, count = self.layout, self.away
+        weights = layout.bytes_of("weights") - layout.bytes_of("weights", count)
+        return layout.whole(count, layout.count, events) + (layout.fixed + weights)
+
+
+class Layout:
+    """Bytes of a model's parts, those that may be elsewhere first. `fixed` bytes stay whatever is
+    chosen. Where the budget is the host's, only what a disk has is elsewhere.
+    """
+
+    def __init__(self, parts: Sequence[Part], fixed: int, in_pieces: bool, on_host: bool) -> None:
+        self.parts, self.fixed, self.in_pieces = list(parts), fixed, in_pieces
+        self.on_host = on_host
+        self.sums = {k: [0, *accumulate([getattr(p, k) for p in parts])] for k in KINDS}
+        self.most = {k: [0, *accumulate([getattr(p, k) for p in parts], max)] for k in KINDS}
+        stay = [p.weights + p.states for p in reversed(parts)]
+        self.largest_that_stays = [*reversed([0, *accumulate(stay, max)])]
+
+    @property
+    def count(self) -> int:
+        return len(self.parts)
+
+    def sorted(self, key: Any) -> Layout:
+        """The same, in another order."""
+        return Layout(sorted(self.parts, key=key), self.fixed, self.in_pieces, self.on_host)
+
+    def whole(self, first: int, last: int, events: int) -> Any:
+        """Bytes of the gradients of some parts that are whole, by event."""
+        parts = self.parts[first:last]
+        when = np.array([min(max(p.whole, 0), events - 1) for p in parts], np.int64)
+        nbytes = np.array([p.gradients for p in parts], np.int64)
+        return np.cumsum(np.bincount(when, nbytes, events)).astype(np.int64)
+
+    def bytes_of(self, kind: str, count: int | None = None) -> int:
+        """Of the first parts, or of all."""
+        return self.sums[kind][self.count if count is None else count]
+
+    def largest_whole(self, count: int) -> int:
+        """Bytes of the largest tensors that pass the device whole, of one kind."""
+        kinds = KINDS[:2] if self.in_pieces else KINDS
+        return max([self.most[kind][count] for kind in kinds])
+
+    def _largest(self, kind: str, count: int, window: int) -> int:
+        """Bytes of a kind that are on the device for one parameter; states of which half a window
+        has no room pass it in pieces.
+        """
+        largest = self.most[kind][count]
+        if kind == "states" and self.in_pieces and largest > self.largest_whole(count):
+            return min(largest, max(window // 2, self.largest_whole(count)))
+        return largest
+
+    def least_of(self, count: int, window: int) -> int:
+        """Bytes that the step of the largest parameter takes."""
+        largest = sum([self._largest(kind, count, window) for kind in KINDS])
+        pieces = self.in_pieces and self.most["states"][count] > self.largest_whole(count)
+        return self.fixed + largest + (self.most["weights"][count] // PIECES if pieces else 0)
+
+    def in_window(self, kind: str, place: str, count: int, window: int) -> int:
+        """Bytes of a kind that is elsewhere, on the device at most: one more than fits may be used
+        while another leaves. A host that steps has states for itself.
+        """
+        if place == "device" or self.on_host and place != "disk":
+            return self.sums[kind][count]
+        if kind == "states" and place == "host":
+            return 0
+        return min(self.sums[kind][count], window + self._largest(kind, count, window))
+
+    def on_device(self, kind: str, place: str, count: int, window: int) -> int:
+        """Bytes of a kind that the device has."""
+        stay = self.sums[kind][-1] - self.sums[kind][count]
+        return stay + self.in_window(kind, place, count, window)
+
+    def resident(self, places: dict[str, str], count: int, window: int) -> int:
+        """Bytes of the three kinds that are on the device at a time."""
+        kinds = [self.on_device(kind, places[kind], count, window) for kind in KINDS]
+        return self.fixed + sum(kinds)
+
+    def of_host(self, places: dict[str, str], count: int) -> int:
+        """Bytes of the host that the first parts take elsewhere."""
+        there = [kind for kind in KINDS if places[kind] in ("host", "stream")]
+        return sum([self.sums[kind][count] for kind in there])
+
+    def beside_step(self, count: int) -> int:
+        """Bytes that a step takes beside that: a copy of what a bucket changes."""
+        if not count:
+            return 0
+        together = min(SMALL, self.sums["weights"][-1] // BUCKETS) if count < self.count else 0
+        return max(self.most["weights"][count], 2 * together, self.largest_that_stays[count])
+
+
+class Forecasts:
+    """Seconds of steps by measured rates: of what takes longest of all that goes on at once, and,
+    where the step waits for all of backward, of that behind it. docs/larger-than-the-gpu.md has the
+    table.
+
+    `clock` has the seconds of the step that was measured until the end of each of its events;
+    `passes` how often that is done for a step of the optimizer.
+    """
+
+    def __init__(
+        self, clock: Sequence[float], rates: Any, host_rate: float, passes: int, goes_on: bool,
+        room_for_both: bool,
+    ) -> None:  # fmt: skip
+        self.clock, self.rates, self.host_rate, self.passes = clock, rates, host_rate, passes
+        self.goes_on = goes_on  # whether steps may begin within backward, as far as is known
+        self.room_for_both = room_for_both  # for states before a step and behind it, on the host
+
+    def of(self, candidate: Candidate, computing: float, peak: int) -> Candidate:
+        """A choice with the seconds of a step whose forward and backward compute for so many, those
+        of what is busiest beside that, and the peak.
+        """
+        seconds, busy = computing * self.passes, 0.0
+        if not candidate.is_on_device:
+            seconds, busy = _Parts(self, candidate, computing).seconds()
+        return candidate._replace(seconds=seconds, busy=busy, peak=peak)
+
+
+class _Parts:
+    """The forecast of one choice: the bytes of each part that move."""
+
+    def __init__(self, of: Forecasts, candidate: Candidate, computing: float) -> None:
+        self.of, self.places, self.step = of, candidate.places, candidate.step
+        self.parts, self.window = candidate.layout.parts[: candidate.away], candidate.window
+        times, last = computing / (of.clock[-1] or 1.0), len(of.clock) - 1
+        before = computing * (of.passes - 1)  # passes whose gradients are added to
+        self.computing = computing * of.passes
+        self.whole = [before + times * of.clock[min(p.whole, last)] for p in self.parts]
+        self.back, self.out = max(of.rates.back, 1.0), max(of.rates.out, 1.0)
+        self.weights, self.gradients, self.states = (
+            sum([getattr(part, kind) for part in self.parts])
+            if self.places[kind] != "device" else 0 for kind in KINDS
+        )  # fmt: skip
+        self.into = of.passes * max(0, 2 * self.weights - self.window) / self.back
+        self.into += (of.passes - 1) * self.gradients / self.back
+        self.leaves = of.passes * self.gradients / self.out
+
+    def seconds(self) -> tuple[float, float]:
+        places, of = self.places, self.of
+        if places["states"] == "host":
+            return self._on_host()
+        slow = places["states"] == "disk" and of.rates.disk_back < UNUSED / 10
+        come = self.states / (of.rates.disk_back if slow else self.back)
+        out = of.rates.disk_out if slow else self.out
+        each = [
+            part.states / out * bool(self.states) + part.weights / self.out * bool(self.weights)
+            for part in self.parts
+        ]
+        go = sum(each)
+        if self.step == DURING:
+            return self._within(self.into + come, go, each)
+        if of.goes_on and places["states"] == "stream":
+            if self.weights and self.gradients and of.room_for_both:
+                each = [a + part.gradients / self.out for a, part in zip(each, self.parts)]
+                return self._within(self.into + come, go + self.leaves, each)
+            if not self.weights and not self.gradients:
+                return self._within(come, go, each)
+        once_more = sum([max(0, n - self.window) for n in (self.weights, self.gradients)])
+        behind = max(come + once_more / self.back, go)
+        busy = max(self.into, self.leaves)
+        return max(self.computing, busy) + behind, busy + behind
+
+    def _within(self, come: float, go: float, each: list[float]) -> tuple[float, float]:
+        """Of steps within backward. What leaves does so from when the gradient is whole on; as much
+        as the windows of weights and of states hold may be there still when backward ends.
+        """
+        kinds = [bool(self.weights), bool(self.states)]
+        kept = min(self.window / self.out * sum(kinds), go)
+        late = end_of(zip(self.whole, each)) - kept
+        return max(self.computing, come, go, late), max(come, go)
+
+    def _on_host(self) -> tuple[float, float]:
+        of, parts = self.of, self.parts
+        host = [(2 * p.weights + p.gradients + 2 * p.states) / of.host_rate for p in parts]
+        changed = sum([p.weights for p in parts]) / self.back
+        sent = max(self.leaves, sum([p.gradients for p in parts]) / self.out)
+        busy = max(sum(host), self.into or changed, sent)
+        if self.step == DURING or of.goes_on:
+            arrive = sorted([w + p.gradients / self.out for w, p in zip(self.whole, parts)])
+            if self.step == DURING:  # those of a few more buckets are sent before
+                arrive = [*arrive[LAG:], *arrive[-1:] * LAG][: len(arrive)]
+            order = sorted(range(len(parts)), key=lambda k: self.whole[k])
+            work = [(when, host[k]) for when, k in zip(arrive, order)]
+            return least_seconds(self.computing, self.into or changed, sent, work), busy
+        behind = max(sum(host), 0.0 if self.gradients else max(changed, sent))
+        return max(self.computing, self.into, self.leaves) + behind, busy
