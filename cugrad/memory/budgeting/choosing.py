@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..states.context import BEHIND, DURING
-from ..states.early import LAG
+from ..states.within_backward.early import LAG
 from ..states.reporting.bound import end_of, least_seconds
 from ..states.steps import BUCKETS, SMALL
 from .rates import UNUSED
