@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..states.context import BEHIND, DURING
-from ..states.within_backward.early import LAG
 from ..states.reporting.bound import end_of, least_seconds
 from ..states.steps import BUCKETS, SMALL
+from ..states.within_backward.early import LAG
 from .rates import UNUSED
 
 __all__ = ["Candidate", "KINDS", "Forecasts", "Layout", "Part"]
@@ -109,7 +109,7 @@ class Layout:
         self.on_host = on_host
         self.sums = {k: [0, *accumulate([getattr(p, k) for p in parts])] for k in KINDS}
         self.most = {k: [0, *accumulate([getattr(p, k) for p in parts], max)] for k in KINDS}
-        stay = [p.weights + p.states for p in reversed(parts)]
+        stay = [2 * p.weights + p.states for p in reversed(parts)]
         self.largest_that_stays = [*reversed([0, *accumulate(stay, max)])]
 
     @property
@@ -177,7 +177,9 @@ class Layout:
         return sum([self.sums[kind][count] for kind in there])
 
     def beside_step(self, count: int) -> int:
-        """Bytes that a step takes beside that: a copy of what a bucket changes."""
+        """Bytes that a step takes beside that: a copy of what a bucket changes, where that has no
+        other place, and as much as its weights to compute in.
+        """
         if not count:
             return 0
         together = min(SMALL, self.sums["weights"][-1] // BUCKETS) if count < self.count else 0

@@ -124,8 +124,8 @@ class budget(OfModel, saved_tensors_hooks):
         self._thread: int | None = None
         self._left = False  # whether the last step ended before its backward
         key = self.device.type, self._index, self.limit, self.placements, self.lossless, host_limit
-        with _lock:
-            book = _learned.setdefault(key, StepBook())
+        with _lock:  # what a model's steps take depends on where the model is
+            book = StepBook() if model is not None else _learned.setdefault(key, StepBook())
         self._lessons = Lessons(
             book, self._backend, self.device, self._index, self.limit, self.placements,
             self._small, self._places.under_way,
@@ -234,6 +234,8 @@ class budget(OfModel, saved_tensors_hooks):
                 gc.collect()  # else the plan would leave room for what is garbage by now
             self._limiter.tighten()  # what the copies of the step before hold
             self._places.copies(self._places.under_way, 0)
+            if self._states is not None:
+                self._states.let_go()
             used = self._of_device.memory_allocated()
             training = None if self._states is None else self._states.on_device
             measuring = self._measuring = Measurement(self._of_device, used, training)

@@ -69,7 +69,7 @@ class Measurement:
         self, backend: Backend, before: int, training: Callable[[], int] | None = None
     ) -> None:
         self.backend = backend
-        self.training = training or (lambda: 0)  # bytes that have come from elsewhere
+        self.training = training  # bytes that have come from elsewhere
         self.values: list[_MeasuredValue] = []
         self.spans: list[_MeasuredEvent] = []
         self._left_out: list[tuple[Any, Any]] = []  # since the last span's end
@@ -103,8 +103,11 @@ class Measurement:
             span, stays = self.spans[-1], self.backend.memory_allocated() - self._left
             own, base = span.own, span.base
             self._look()
-            span.own = max(own, span.own - max(0, stays))
-            span.base = max(base, span.base - max(0, stays))
+            if self.training is None:
+                span.own = max(own, span.own - max(0, stays))
+                span.base = max(base, span.base - max(0, stays))
+            else:  # what a step takes with the places of its states is another's to tell
+                span.own, span.base = own, base
         for seen in self.values:
             seen.is_back = False
         self.backend.raise_peak_memory_stats(max(self._most, self.peak))
@@ -121,6 +124,9 @@ class Measurement:
     def peak(self) -> int:
         """The most bytes that were in use."""
         return max([span.peak for span in self.spans], default=0)
+
+    def _training(self) -> int:
+        return 0 if self.training is None else self.training()
 
     def _look(self) -> None:
         """Counts the peak since the last look as that of the last span, and begins a new one."""
@@ -149,7 +155,7 @@ class Measurement:
         self._look()
         if self._kept and self.forward is None:
             self._kept = [seen for seen in self._kept if self._is_held_elsewhere(seen)]
-        self.spans.append(_MeasuredEvent(name, self.training()))
+        self.spans.append(_MeasuredEvent(name, self._training()))
 
     def keeps(self, value: Value) -> None:
         """Notes that the budget keeps a value. The program's own release of it is then not seen."""
@@ -169,7 +175,7 @@ class Measurement:
     def leave(self) -> None:
         """An op, or a node, has ended. Time and memory before the next one count as its own."""
         span = self.spans[-1]
-        span.end, span.training = self.mark(), min(span.training, self.training())
+        span.end, span.training = self.mark(), min(span.training, self._training())
         span.left_out, self._left_out = self._left_out, []
         start, freed = self._start, self._freed
         self._look()

@@ -13,15 +13,22 @@ from ...functions.creation.factories import ones
 from ...tensor import Tensor
 from ..recomputing.recorder import unrecorded_here
 
-__all__ = ["bytes_of_states", "host_rate"]
+__all__ = ["bytes_of_states", "host_rate", "in_blocks"]
 
 SAMPLE = 64  # elements of each dim of a parameter by which states are foreseen
 TIMED = 1 << 22  # elements of the parameter by whose step the host is timed
 
 
-def bytes_of_states(optimizer: Any, group: dict[str, Any], param: Tensor, has_masters: bool) -> int:
+def in_blocks(nbytes: int, block: int) -> int:
+    """The bytes that a device hands out for so many."""
+    return -(-nbytes // block) * block
+
+
+def bytes_of_states(
+    optimizer: Any, group: dict[str, Any], param: Tensor, has_masters: bool, block: int = 1
+) -> int:
     """Bytes that an optimizer keeps of a parameter, or will keep after its first step, and those
-    of a master.
+    of a master: in blocks of so many, for each tensor.
     """
     state = optimizer.state.get(param)
     has_masters = has_masters and param.itemsize == 2
@@ -33,10 +40,11 @@ def bytes_of_states(optimizer: Any, group: dict[str, Any], param: Tensor, has_ma
         try:
             state = _rehearsed(optimizer, group, sample)[0]
         except (RuntimeError, NotImplementedError, AssertionError):  # one that has its own step
-            return 2 * param.nbytes
-        nbytes = sum([_bytes(each) for each in state.values()])
-        return (nbytes + has_masters * sample.nbytes) * param.numel() // sample.numel()
-    return sum([_bytes(each) for each in state.values()])
+            return 2 * in_blocks(param.nbytes, block)
+        every = [_bytes(each) for each in state.values()] + [has_masters * sample.nbytes]
+        times = param.numel() / sample.numel()
+        return sum([in_blocks(int(nbytes * times), block) for nbytes in every])
+    return sum([in_blocks(_bytes(each), block) for each in state.values()])
 
 
 def _rehearsed(optimizer: Any, group: Any, sample: Tensor, times: int = 1) -> tuple[Any, float]:

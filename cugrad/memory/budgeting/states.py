@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..sizes import free_host, size
+from ..offloading.engine import engine_of
 from ..states.context import BEHIND, DURING, offload_states
 from ..states.masters import steps_by_buckets
 from ..states.steps import home_of
-from .choosing import AS_FAST, KINDS, PARTS, SHARE, Candidate, Forecasts, Layout, Part
-from .known_steps import BudgetError, first_plan, shifted
+from .choosing import AS_FAST, KINDS, Candidate, Forecasts, Layout
+from .inventory import Inventory
+from .known_steps import StepBook, first_plan, shifted
 from .measuring import mark
 from .planning import KEEP, RECOMPUTE, Forecaster
 from .rates import UNUSED, rates_of
-from .rehearsing import bytes_of_states, host_rate
+from .rehearsing import host_rate
 
 if TYPE_CHECKING:
     from .context import budget
 
 __all__ = ["StatesOfBudget"]
 
-LEAST = 1 << 16  # bytes of a parameter that is placed, under any limit of 64 MiB or more
 LEARNS, TIMED = (
     1,
     2,
@@ -44,6 +44,7 @@ class Known(NamedTuple):
     tried: list[Candidate]
     measured: dict[int, float]
     settled: bool
+    book: StepBook  # its steps, of which each depends on the places
 
 
 # by model, and by the arguments of the budget: the next one need not measure
@@ -79,7 +80,6 @@ class StatesOfBudget:
         bring_back: bool,
     ) -> None:  # fmt: skip
         self.owner, self.model, self.optimizer, self.disk = owner, model, optimizer, disk
-        self.least = min(LEAST, owner.limit >> 10)
         several = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
         self.optimizers = [each for each in several if each is not None]
         if not self.optimizers:
@@ -93,6 +93,7 @@ class StatesOfBudget:
                 "want memory.materialise(...), or model.to_empty(device='cpu') and values for them"
             )
         self.masters, self.step, self.bring_back = masters, step, bool(bring_back)
+        self.inventory = Inventory(owner, model, self.optimizers, disk, masters is not None, step)
         on_host = any(p.device.type == "cpu" for p in model.parameters())
         self.device = owner.device if on_host and owner.device.type != "cpu" else None
         offload_states(model, self.optimizers, masters=masters, step=step)  # checks them
@@ -111,114 +112,22 @@ class StatesOfBudget:
         self._seen: MeasuredStep | None = None
         self._host: float | None = None  # bytes a second
 
-    # ------------------------------------------------------------------ what there is
-
-    def _count(self) -> None:
-        """Bytes of each kind that may be elsewhere, and of what stays."""
-        params = list(dict.fromkeys(self.model.parameters()))
-        trained = {id(p): (o, g) for o in self.optimizers for g in o.param_groups
-                   for p in g["params"]}  # fmt: skip
-        states = {id(p): bytes_of_states(*trained[id(p)], p, self.masters is not None)
-                  for p in params if id(p) in trained}  # fmt: skip
-        self.params = [(id(p), p.nbytes, p.requires_grad) for p in params]
-        parts = [
-            Part(id(p), p.nbytes, p.nbytes * p.requires_grad, states.get(id(p), 0))
-            for p in reversed(params) if p.nbytes >= self.least
-        ]  # fmt: skip
-        small = [p for p in params if p.nbytes < self.least]
-        fixed = sum([p.nbytes * (1 + p.requires_grad) + states.get(id(p), 0) for p in small])
-        fixed += sum([b.nbytes for b in self.model.buffers()])
-        is_host = self.owner.device.type == "cpu"
-        in_pieces = not is_host and all(each._by_element for each in self.optimizers)
-        self.layout = Layout(parts, fixed, in_pieces, is_host)
-
-    def _window(self, layout: Layout, count: int) -> int:
-        """Bytes of each kind on the device, if so many parts are elsewhere."""
-        limit, least = self.owner.limit, layout.largest_whole(count)
-        window = max(PARTS * layout.most["weights"][count], least, limit // SHARE)
-        return least if layout.fixed + 3 * window > limit // 2 else window
-
-    def _at(self, places: dict[str, str], step: str, layout: Layout, count: int) -> Candidate:
-        """Places for so many parts."""
-        window = self._window(layout, count)
-        resident = layout.resident(places, count, window)
-        return Candidate(places, step, layout, count, window, resident)
-
-    def _room_of_host(self) -> int:
-        return free_host() if self.owner.host_limit is None else self.owner.host_limit
-
     def on_device(self) -> int:
         """Bytes of what is placed that the device has now."""
         windows = () if self.context is None else self.context._windows.values()
-        return sum([window.bytes for window in windows if window.limit is not None])
+        return sum([window.swept() for window in windows if window.limit is not None])
 
-    # ------------------------------------------------------------------ the first step
-
-    def _frugal(self) -> Candidate:
-        """Places with the least of the device. BudgetError where the host has too little even for
-        what the device has no room for, or the device for the largest parameter.
-        """
-        layout, room, limit = self.layout, self._room_of_host(), self.owner.limit
-        places = {"weights": "host", "gradients": "host", "states": "stream"}
-        for kind in ("states", "weights"):
-            if self.disk is not None and (layout.of_host(places, layout.count) > room
-                                          or layout.on_host):  # fmt: skip
-                places[kind] = "disk"
-        counts = range(layout.count, -1, -1)
-        there = next(k for k in counts if layout.of_host(places, k) <= room)
-        chosen = self._at(places, self.step, layout, there)
-        least = layout.least_of(there, chosen.window)
-        if there == layout.count and least > limit:
-            raise BudgetError(
-                f"budget: {size(limit)} are too few: {size(least)} are needed before a step has "
-                f"computed anything, of which {size(layout.fixed)} are buffers and parameters too "
-                f"small to move, with gradients and states, and {size(least - layout.fixed)} the "
-                f"largest parameter with its gradient and states; raise the limit, or divide that "
-                "parameter"
-            )
-        if there < layout.count and chosen.resident > limit:
-            return self._with_little_of_host(places, room)
-        if layout.fixed + 3 * chosen.window > limit:
-            window = layout.largest_whole(there)
-            resident = layout.resident(places, there, window)
-            chosen = chosen._replace(window=window, resident=resident)
-        return chosen
-
-    def _with_little_of_host(self, places: dict[str, str], room: int) -> Candidate:
-        """Places with the least of the device for which the host has room: what it steps on itself
-        needs no window. BudgetError if it has not even room for what the device has none for.
-        """
-        layout, limit = self.layout, self.owner.limit
-        several = [places]
-        if all(map(steps_by_buckets, self.optimizers)) and not layout.on_host:
-            on_device = dict.fromkeys(KINDS, "device")
-            several += [{**on_device, "states": "host"},
-                        {**on_device, "states": "host", "gradients": "host"}]  # fmt: skip
-        fitting = [
-            each for chosen in several for k in range(layout.count + 1)
-            if (each := self._at(chosen, self.step, layout, k)).resident <= limit
-        ] or [self._at(places, self.step, layout, layout.count)]  # fmt: skip
-        allowed = [each for each in fitting if each.of_host <= room]
-        if allowed:
-            return min(allowed, key=lambda each: each.resident)
-        least = min(fitting, key=lambda each: each.of_host)
-        kept = ", ".join([f"{size(layout.bytes_of(k, least.away))} of {k}" for k in KINDS
-                          if least.places[k] in ("host", "stream")])  # fmt: skip
-        whose = "free" if self.owner.host_limit is None else "allowed"
-        advice = "" if self.disk is not None else ", or say disk=True"
-        raise BudgetError(
-            f"budget: the host needs at least {size(least.of_host)} ({kept}) for what "
-            f"{size(limit)} of the device have no room for, and {size(room)} are {whose}; raise "
-            f"host_limit where there is more, or the limit{advice}"
-        )
+    def let_go(self) -> None:
+        """Waits until what is on its way out has left: a step that is measured begins with that."""
+        engine_of(self.owner._backend, self.owner._index).drain()
 
     # ------------------------------------------------------------------ begin and end
 
     def begin(self) -> None:
         """Sends away what can be, as long as nothing is known of the step."""
         if self.chosen is None:
-            self._count()
-            self.chosen = self._frugal()
+            self.inventory.count()
+            self.chosen = self.inventory.frugal()
             self._recall()
         self._enter(self.chosen)
 
@@ -230,31 +139,33 @@ class StatesOfBudget:
     def _recall(self) -> None:
         """Takes what a budget of these arguments has chosen for this model."""
         known = _known.get(self.model, {}).get(self._key())
-        if known is None or known.params != self.params:
+        if known is None or known.params != self.inventory.params:
             return
         if [ref() for ref in known.optimizers] == self.optimizers:
             self.chosen, self.tried = known.chosen, list(known.tried)
             self.measured, self.settled = dict(known.measured), known.settled
+            self.owner._lessons.book = known.book
 
     def _remember(self) -> None:
         assert self.chosen is not None
         _known.setdefault(self.model, {})[self._key()] = Known(
-            [weakref.ref(each) for each in self.optimizers], self.params, self.chosen,
-            list(self.tried), dict(self.measured), self.settled,
+            [weakref.ref(each) for each in self.optimizers], self.inventory.params, self.chosen,
+            list(self.tried), dict(self.measured), self.settled, self.owner._lessons.book,
         )  # fmt: skip
 
     def _enter(self, chosen: Candidate) -> None:
         """Places what is to be elsewhere, and has the rest come back."""
-        self._release(chosen.stay)
         if self.masters is not None or not chosen.is_on_device:
             self.context = offload_states(
-                self.model, self.optimizers, window=chosen.window, min_bytes=self.least,
+                self.model, self.optimizers, window=chosen.window, min_bytes=self.inventory.least,
                 **chosen.places, step=chosen.step, host_limit=self.owner.host_limit,
                 bring_back=False, masters=self.masters, device=self.device,
                 directory=None if self.disk in (None, True) else self.disk,
             )  # fmt: skip
             self.context.stay = frozenset(chosen.stay)
             self.context.__enter__()
+            self.let_go()
+        self._release(chosen.stay)
         self._ends = []
         if not self.settled:  # behind the context's own
             self._handles += [
@@ -308,6 +219,7 @@ class StatesOfBudget:
             self.context.bring_back = chosen.is_on_device
         self.end()
         self._enter(chosen)
+        owner._end(failed=True)  # what that has computed is no step
 
     # ------------------------------------------------------------------ behind a step
 
@@ -362,12 +274,12 @@ class StatesOfBudget:
 
     def _see(self, seen: Any, passes: int) -> None:
         """Takes what the first step has shown."""
-        of, before, step = self.layout, self.chosen, seen.now.step
+        of, before, step = self.inventory.layout, self.chosen, seen.now.step
         assert before is not None
         n = len(step.events)
         parts = [p._replace(whole=self._events.get(p.key, n - 1)) for p in of.parts]
-        self.layout = Layout(parts, of.fixed, of.in_pieces, of.on_host)
-        before = before._replace(layout=self.layout)
+        self.inventory.layout = Layout(parts, of.fixed, of.in_pieces, of.on_host)
+        before = before._replace(layout=self.inventory.layout)
         if any(seen.training):
             there = before.of_those_that_stay(n) + np.array(seen.training, np.int64)
         else:
@@ -381,7 +293,7 @@ class StatesOfBudget:
         step, limit, before = seen.step, owner.limit - seen.less, seen.before
         keep = [KEEP if value.uses else RECOMPUTE for value in step.values]
         kept, forecasts = Forecaster(step)(keep), self._forecasts(step, seen.passes)
-        layouts = [self.layout.sorted(lambda part: part.whole)]
+        layouts = [self.inventory.layout.sorted(lambda part: part.whole)]
         layouts.append(layouts[0].sorted(lambda part: part.weights + part.states))
         plans: dict[bytes, Any] = {}  # by the bytes that are there beside the step's
         self.tried, self.measured = [], {}
@@ -392,7 +304,7 @@ class StatesOfBudget:
                 if candidate is not None:
                     fitting.append(forecasts.of(candidate, kept.seconds, peak))
             if not fitting:
-                candidate = self._at(places, when, layouts[0], layouts[0].count)
+                candidate = self.inventory.at(places, when, layouts[0], layouts[0].count)
                 if not self._has_room(candidate, limit):
                     continue
                 shifts = seen.shifts(candidate)
@@ -418,20 +330,20 @@ class StatesOfBudget:
         )
 
     def _forecasts(self, step: Any, passes: int) -> Forecasts:
-        owner, layout = self.owner, self.layout
+        owner, layout = self.owner, self.inventory.layout
         rates = rates_of(owner._backend, owner._index, owner.limit // 32, owner.placements)
         clock = [*accumulate([event.seconds for event in step.events])]
         both = layout.bytes_of("gradients") + 2 * (
             layout.bytes_of("weights") + layout.bytes_of("states")
         )
-        return Forecasts(
-            clock, rates, self._host_rate(), passes, not self._waits, both <= self._room_of_host()
-        )
+        room = self.inventory.room_of_host()
+        return Forecasts(clock, rates, self._host_rate(), passes, not self._waits, both <= room)
 
     def _has_room(self, candidate: Candidate, limit: int) -> bool:
         """Whether the optimizer's step fits, and the host has what it should."""
-        beside, there = candidate.layout.beside_step(candidate.away), candidate.of_host
-        return candidate.resident + beside <= limit and (there <= self._room_of_host() or not there)
+        taken = candidate.resident + candidate.layout.beside_step(candidate.away)
+        there, room = candidate.of_host, self.inventory.room_of_host()
+        return taken <= limit and (there <= room or not there)
 
     def _fewest(
         self, places: dict[str, str], when: str, layout: Layout, kept: Any, limit: int
@@ -442,7 +354,7 @@ class StatesOfBudget:
         assert self._seen is not None
         counts = range(1, layout.count + 1)
         for count in range(1) if set(places.values()) == {"device"} else counts:
-            candidate = self._at(places, when, layout, count)
+            candidate = self.inventory.at(places, when, layout, count)
             if self._has_room(candidate, limit):
                 peak = int((kept.memory + self._seen.shifts(candidate)).max())
                 if peak <= limit - (limit >> 6):
@@ -456,7 +368,7 @@ class StatesOfBudget:
         for kinds in (["states"], ["states", "gradients"], list(KINDS)):
             places = {k: frugal[k] if k in kinds else "device" for k in KINDS}
             several = [places]
-            if parts and not self.layout.on_host and places["weights"] != "disk":
+            if parts and not self.inventory.layout.on_host and places["weights"] != "disk":
                 if places["states"] == "disk":
                     several.append({**places, "states": "stream"})
                 several.append({**places, "states": "host"})
@@ -471,7 +383,7 @@ class StatesOfBudget:
         """Bytes that the host reads and writes in a second: measured with one of each optimizer."""
         if self._host is None:
             model = self.owner._backend.model
-            if self.layout.on_host:  # where no choice has the host step on what is elsewhere
+            if self.inventory.layout.on_host:  # no choice has it step on what is elsewhere
                 self._host = UNUSED
             elif model is None:
                 self._host = min([host_rate(each) for each in self.optimizers])
@@ -484,7 +396,7 @@ class StatesOfBudget:
         assert self.chosen is not None
         context = self.context or self.ended
         report = {} if context is None or self.chosen.is_on_device else context.report(tokens)
-        layout, chosen = self.layout, self.chosen
+        layout, chosen = self.inventory.layout, self.chosen
         return {
             "places": dict(chosen.places), "step": chosen.step,
             "bytes": {kind: layout.bytes_of(kind) for kind in KINDS},

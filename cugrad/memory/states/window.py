@@ -266,6 +266,12 @@ class Window:
             self._make_room(0)
             self.peak = self.bytes
 
+    def swept(self) -> int:
+        """Bytes that are on the device, but for what has left by now."""
+        with self.lock:
+            self._sweep()
+            return self.bytes
+
     def count(self) -> int:
         """How many tensors there are of this kind."""
         with self.lock:

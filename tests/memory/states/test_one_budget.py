@@ -362,7 +362,7 @@ def test_a_step_takes_what_was_forecast_of_it(host: float) -> None:
         plan = trained("linear", 16, 3, within, clips=False)[3]
     states = plan.report()["states"]
     assert len(states["candidates"]) > 3
-    number = {key: k for k, (key, *_) in enumerate(plan._states.params)}
+    number = {key: k for k, (key, *_) in enumerate(plan._states.inventory.params)}
     for chosen, (name, forecast, _) in zip(plan._states.tried, states["candidates"]):
         net = NETWORKS["linear"]().to("simulated")
         optimizer = cugrad.optim.Adam(net.parameters())

@@ -1,0 +1,128 @@
+"""What of a model may be elsewhere, and the places that take least of the device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..sizes import free_host, size
+from ..states.masters import steps_by_buckets
+from .choosing import KINDS, PARTS, SHARE, Candidate, Layout, Part
+from .known_steps import BudgetError
+from .measuring import BLOCK
+from .rehearsing import bytes_of_states, in_blocks
+
+if TYPE_CHECKING:
+    from .context import budget
+
+__all__ = ["Inventory"]
+
+LEAST = 1 << 16  # bytes of a parameter that is placed, under any limit of 64 MiB or more
+
+
+class Inventory:
+    """The parameters, gradients and states of a model, by their bytes."""
+
+    layout: Layout
+
+    def __init__(
+        self, owner: budget, model: Any, optimizers: list[Any], disk: Any, has_masters: bool,
+        step: str,
+    ) -> None:  # fmt: skip
+        self.owner, self.model, self.optimizers = owner, model, optimizers
+        self.disk, self.has_masters, self.step = disk, has_masters, step
+        self.least = min(LEAST, owner.limit >> 10)
+        self.params: list[tuple[int, int, bool]] = []
+
+    def count(self) -> None:
+        """Bytes of each kind that may be elsewhere, and of what stays."""
+        params = list(dict.fromkeys(self.model.parameters()))
+        trained = {id(p): (o, g) for o in self.optimizers for g in o.param_groups
+                   for p in g["params"]}  # fmt: skip
+        is_host = self.owner.device.type == "cpu"
+        block = 1 if is_host else BLOCK
+        states = {id(p): bytes_of_states(*trained[id(p)], p, self.has_masters, block)
+                  for p in params if id(p) in trained}  # fmt: skip
+        self.params = [(id(p), p.nbytes, p.requires_grad) for p in params]
+        fixed, parts = sum([in_blocks(b.nbytes, block) for b in self.model.buffers()]), []
+        for p in reversed(params):
+            nbytes = in_blocks(p.nbytes, block)
+            part = Part(id(p), nbytes, nbytes * p.requires_grad, states.get(id(p), 0))
+            if p.nbytes >= self.least:
+                parts.append(part)
+            else:
+                fixed += part.weights + part.gradients + part.states
+        in_pieces = not is_host and all(each._by_element for each in self.optimizers)
+        self.layout = Layout(parts, fixed, in_pieces, is_host)
+
+    def _window(self, layout: Layout, count: int) -> int:
+        """Bytes of each kind on the device, if so many parts are elsewhere."""
+        limit, least = self.owner.limit, layout.largest_whole(count)
+        window = max(PARTS * layout.most["weights"][count], least, limit // SHARE)
+        return least if layout.fixed + 3 * window > limit // 2 else window
+
+    def at(self, places: dict[str, str], step: str, layout: Layout, count: int) -> Candidate:
+        """Places for so many parts."""
+        window = self._window(layout, count)
+        resident = layout.resident(places, count, window)
+        return Candidate(places, step, layout, count, window, resident)
+
+    def room_of_host(self) -> int:
+        return free_host() if self.owner.host_limit is None else self.owner.host_limit
+
+    def frugal(self) -> Candidate:
+        """Places with the least of the device. BudgetError where the host has too little even for
+        what the device has no room for, or the device for the largest parameter.
+        """
+        layout, room, limit = self.layout, self.room_of_host(), self.owner.limit
+        places = {"weights": "host", "gradients": "host", "states": "stream"}
+        for kind in ("states", "weights"):
+            if self.disk is not None and (layout.of_host(places, layout.count) > room
+                                          or layout.on_host):  # fmt: skip
+                places[kind] = "disk"
+        counts = range(layout.count, -1, -1)
+        there = next(k for k in counts if layout.of_host(places, k) <= room)
+        chosen = self.at(places, self.step, layout, there)
+        least = layout.least_of(there, chosen.window)
+        if there == layout.count and least > limit:
+            raise BudgetError(
+                f"budget: {size(limit)} are too few: {size(least)} are needed before a step has "
+                f"computed anything, of which {size(layout.fixed)} are buffers and parameters too "
+                f"small to move, with gradients and states, and {size(least - layout.fixed)} the "
+                f"largest parameter with its gradient and states; raise the limit, or divide that "
+                "parameter"
+            )
+        if there < layout.count and chosen.resident > limit:
+            return self._with_little_of_host(places, room)
+        if layout.fixed + 3 * chosen.window > limit:
+            window = layout.largest_whole(there)
+            resident = layout.resident(places, there, window)
+            chosen = chosen._replace(window=window, resident=resident)
+        return chosen
+
+    def _with_little_of_host(self, places: dict[str, str], room: int) -> Candidate:
+        """Places with the least of the device for which the host has room: what it steps on itself
+        needs no window. BudgetError if it has not even room for what the device has none for.
+        """
+        layout, limit = self.layout, self.owner.limit
+        several = [places]
+        if all(map(steps_by_buckets, self.optimizers)) and not layout.on_host:
+            on_device = dict.fromkeys(KINDS, "device")
+            several += [{**on_device, "states": "host"},
+                        {**on_device, "states": "host", "gradients": "host"}]  # fmt: skip
+        fitting = [
+            each for chosen in several for k in range(layout.count + 1)
+            if (each := self.at(chosen, self.step, layout, k)).resident <= limit
+        ] or [self.at(places, self.step, layout, layout.count)]  # fmt: skip
+        allowed = [each for each in fitting if each.of_host <= room]
+        if allowed:
+            return min(allowed, key=lambda each: each.resident)
+        least = min(fitting, key=lambda each: each.of_host)
+        kept = ", ".join([f"{size(layout.bytes_of(k, least.away))} of {k}" for k in KINDS
+                          if least.places[k] in ("host", "stream")])  # fmt: skip
+        whose = "free" if self.owner.host_limit is None else "allowed"
+        advice = "" if self.disk is not None else ", or say disk=True"
+        raise BudgetError(
+            f"budget: the host needs at least {size(least.of_host)} ({kept}) for what "
+            f"{size(limit)} of the device have no room for, and {size(room)} are {whose}; raise "
+            f"host_limit where there is more, or the limit{advice}"
+        )
