@@ -60,7 +60,7 @@ class Row:
 
 
 def trained(kind: str, tokens: int, layers: int, steps: int, enter: Any) -> Any:
-    """Seconds and the peak of the last of some steps, and what `enter` has made."""
+    """Seconds and the peak of the last of some steps, and what was chosen, if that is a budget."""
     backend = backends.get("simulated")
     gc.collect()
     simulated.reset()
@@ -80,7 +80,8 @@ def trained(kind: str, tokens: int, layers: int, steps: int, enter: Any) -> Any:
             optimizer.step()
         peak = backend.max_memory_allocated()
         backend.synchronize()
-    return marks[-2].elapsed_time(marks[-1]) / 1e3, peak, context
+    chosen = str(context._states.chosen) if isinstance(context, memory.budget) else ""
+    return marks[-2].elapsed_time(marks[-1]) / 1e3, peak, chosen  # nothing that holds a network
 
 
 def rows(kind: str, setting: Any, shares: list[float]) -> list[Row]:
@@ -107,7 +108,7 @@ def rows(kind: str, setting: Any, shares: list[float]) -> list[Row]:
                     if peak <= limit:
                         hands[name] = min(seconds, hands.get(name, seconds))
             best = min(hands, key=lambda name: hands[name], default="")
-            seconds, peak, plan = trained(*sizes, STEPS, lambda net, optimizer, limit=limit: (
+            seconds, peak, chosen = trained(*sizes, STEPS, lambda net, optimizer, limit=limit: (
                 memory.budget(limit, model=net, optimizer=optimizer)
             ))  # fmt: skip
             result.append(
@@ -118,7 +119,7 @@ def rows(kind: str, setting: Any, shares: list[float]) -> list[Row]:
                     plain,
                     seconds,
                     peak * scale,
-                    str(plan._states.chosen),
+                    chosen,
                     best,
                     hands.get(best, float("inf")),
                 )  # fmt: skip

@@ -19,7 +19,12 @@ from .rates import UNUSED
 __all__ = ["Candidate", "KINDS", "Forecasts", "Layout", "Part"]
 
 KINDS = ("weights", "gradients", "states")
-PARTS = 4  # of the largest tensors, in a window
+# of the largest tensors in a window: copies and computing go on at once in the first of them
+PARTS, STREAMED = (4, 3, 2, 1), (12, 6, 4, 3, 2, 1)
+# the part of the copies that does not go on beside the rest, by windows of so many of the largest
+# tensors: as `offload_states(window=...)` shows of a GPT on the simulated device
+LOST = (1.0, 0.3, 0.0, 0.0, 0.0, 0.0)
+LOST_OF_STREAMS = (0.6, 0.54, 0.4, 0.03, 0.02, 0.0)
 PIECES = 3  # of a window, in which states pass that are more than half of it
 SHARE = 16  # of the limit that a window may have, one part
 AS_FAST = 1.02  # of the time of the fastest: as fast as can be told
@@ -159,7 +164,10 @@ class Layout:
             return self.sums[kind][count]
         if kind == "states" and place == "host":
             return 0
-        return min(self.sums[kind][count], window + self._largest(kind, count, window))
+        largest = self._largest(kind, count, window)
+        if kind == "weights":  # what is only read leaves at once
+            return min(self.sums[kind][count], max(window, 2 * largest))
+        return min(self.sums[kind][count], window + largest)
 
     def on_device(self, kind: str, place: str, count: int, window: int) -> int:
         """Bytes of a kind that the device has."""
@@ -219,6 +227,7 @@ class _Parts:
     def __init__(self, of: Forecasts, candidate: Candidate, computing: float) -> None:
         self.of, self.places, self.step = of, candidate.places, candidate.step
         self.parts, self.window = candidate.layout.parts[: candidate.away], candidate.window
+        self.held = self.window / max(candidate.layout.most["weights"][candidate.away], 1)
         times, last = computing / (of.clock[-1] or 1.0), len(of.clock) - 1
         before = computing * (of.passes - 1)  # passes whose gradients are added to
         self.computing = computing * of.passes
@@ -233,9 +242,21 @@ class _Parts:
         self.leaves = of.passes * self.gradients / self.out
 
     def seconds(self) -> tuple[float, float]:
+        """Of a step, and of what is busiest beside computing."""
+        at_once = [*reversed(STREAMED)]
+        if self.places["states"] == "host":
+            seconds, busy = self._on_host()
+            come, go, lost = self.into if self.weights else 0.0, self.leaves, LOST
+        else:
+            seconds, busy, come, go = self._on_device()
+            lost = LOST_OF_STREAMS
+        longest = max(self.computing, come, go)  # which never waits for long
+        beside = min(self.computing + come + go - longest, self.computing + longest / 2)
+        return seconds + beside * float(np.interp(self.held, at_once, lost)), busy
+
+    def _on_device(self) -> tuple[float, float, float, float]:
+        """Of steps that states pass the device for, and of copies in and out."""
         places, of = self.places, self.of
-        if places["states"] == "host":
-            return self._on_host()
         slow = places["states"] == "disk" and of.rates.disk_back < UNUSED / 10
         come = self.states / (of.rates.disk_back if slow else self.back)
         out = of.rates.disk_out if slow else self.out
@@ -244,18 +265,19 @@ class _Parts:
             for part in self.parts
         ]
         go = sum(each)
+        copies = self.into + come, go + self.leaves
         if self.step == DURING:
-            return self._within(self.into + come, go, each)
+            return *self._within(self.into + come, go, each), *copies
         if of.goes_on and places["states"] == "stream":
             if self.weights and self.gradients and of.room_for_both:
                 each = [a + part.gradients / self.out for a, part in zip(each, self.parts)]
-                return self._within(self.into + come, go + self.leaves, each)
+                return *self._within(self.into + come, go + self.leaves, each), *copies
             if not self.weights and not self.gradients:
-                return self._within(come, go, each)
+                return *self._within(come, go, each), *copies
         once_more = sum([max(0, n - self.window) for n in (self.weights, self.gradients)])
         behind = max(come + once_more / self.back, go)
         busy = max(self.into, self.leaves)
-        return max(self.computing, busy) + behind, busy + behind
+        return max(self.computing, busy) + behind, busy + behind, 0.0, 0.0
 
     def _within(self, come: float, go: float, each: list[float]) -> tuple[float, float]:
         """Of steps within backward. What leaves does so from when the gradient is whole on; as much

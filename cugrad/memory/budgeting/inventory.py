@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..sizes import free_host, size
 from ..states.masters import steps_by_buckets
-from .choosing import KINDS, PARTS, SHARE, Candidate, Layout, Part
+from .choosing import KINDS, PARTS, SHARE, STREAMED, Candidate, Layout, Part
 from .known_steps import BudgetError
 from .measuring import BLOCK
 from .rehearsing import bytes_of_states, in_blocks
@@ -55,14 +55,25 @@ class Inventory:
         self.layout = Layout(parts, fixed, in_pieces, is_host)
 
     def _window(self, layout: Layout, count: int) -> int:
-        """Bytes of each kind on the device, if so many parts are elsewhere."""
+        """Bytes of each kind on the device, if so many parts are elsewhere and nothing is known."""
         limit, least = self.owner.limit, layout.largest_whole(count)
-        window = max(PARTS * layout.most["weights"][count], least, limit // SHARE)
+        window = max(PARTS[0] * layout.most["weights"][count], least, limit // SHARE)
         return least if layout.fixed + 3 * window > limit // 2 else window
 
-    def at(self, places: dict[str, str], step: str, layout: Layout, count: int) -> Candidate:
+    def windows(self, places: dict[str, str], layout: Layout, count: int) -> list[int]:
+        """Bytes of windows that places may have, the largest first."""
+        largest, least = layout.most["weights"][count], layout.largest_whole(count)
+        streams = places["states"] in ("stream", "disk")
+        several = {max(k * largest, least) for k in (STREAMED if streams else PARTS)}
+        several.add(max(self.owner.limit // SHARE, least))
+        return sorted(several, reverse=True)
+
+    def at(
+        self, places: dict[str, str], step: str, layout: Layout, count: int,
+        window: int | None = None,
+    ) -> Candidate:  # fmt: skip
         """Places for so many parts."""
-        window = self._window(layout, count)
+        window = self._window(layout, count) if window is None else window
         resident = layout.resident(places, count, window)
         return Candidate(places, step, layout, count, window, resident)
 

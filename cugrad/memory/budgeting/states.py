@@ -58,6 +58,7 @@ class MeasuredStep:
 
     def __init__(self, step: Any, passes: int, before: Candidate, there: Any) -> None:
         self.step, self.passes, self.before, self.there = step, passes, before, there
+        self.computing = sum([event.seconds for event in step.events])
         self.misses = self.less = 0  # steps over the limit, by so many bytes in all
 
     def shifts(self, candidate: Candidate) -> Any:
@@ -295,26 +296,19 @@ class StatesOfBudget:
         kept, forecasts = Forecaster(step)(keep), self._forecasts(step, seen.passes)
         layouts = [self.inventory.layout.sorted(lambda part: part.whole)]
         layouts.append(layouts[0].sorted(lambda part: part.weights + part.states))
+        layouts.append(layouts[0].sorted(lambda part: -(part.weights + part.states)))
         plans: dict[bytes, Any] = {}  # by the bytes that are there beside the step's
         self.tried, self.measured = [], {}
         for places, when in self._choices(before.places):
             fitting = []
             for layout in layouts:
-                candidate, peak = self._fewest(places, when, layout, kept, limit)
-                if candidate is not None:
-                    fitting.append(forecasts.of(candidate, kept.seconds, peak))
-            if not fitting:
-                candidate = self.inventory.at(places, when, layouts[0], layouts[0].count)
-                if not self._has_room(candidate, limit):
-                    continue
-                shifts = seen.shifts(candidate)
-                key = shifts.tobytes()
-                if key not in plans:
-                    plans[key] = first_plan(
-                        shifted(step, shifts.tolist()), limit, owner.placements
-                    )[1].forecast
-                if plans[key].peak <= limit or places == before.places:
-                    fitting.append(forecasts.of(candidate, plans[key].seconds, plans[key].peak))
+                for window in self.inventory.windows(places, layout, layout.count):
+                    candidate, peak = self._fewest(places, when, layout, window, kept, limit)
+                    if candidate is not None:
+                        fitting.append(forecasts.of(candidate, kept.seconds, peak))
+            best = min([each.seconds for each in fitting], default=float("inf"))
+            if best > AS_FAST * kept.seconds * seen.passes:  # with what is saved elsewhere, too?
+                fitting += self._planned(places, when, layouts[0], forecasts, limit, best, plans)
             if fitting:
                 self.tried.append(self._fastest(fitting))
         if not self.tried:
@@ -345,21 +339,50 @@ class StatesOfBudget:
         there, room = candidate.of_host, self.inventory.room_of_host()
         return taken <= limit and (there <= room or not there)
 
+    def _planned(
+        self, places: dict[str, str], when: str, layout: Layout, forecasts: Forecasts, limit: int,
+        best: float, plans: dict[bytes, Any],
+    ) -> list[Candidate]:  # fmt: skip
+        """With all parts elsewhere, and the best plan for what a step saves beside them: for the
+        windows that may be faster than the best so far.
+        """
+        seen, several = self._seen, []
+        assert seen is not None
+        for window in self.inventory.windows(places, layout, layout.count):
+            candidate = self.inventory.at(places, when, layout, layout.count, window)
+            if not self._has_room(candidate, limit):
+                continue
+            if forecasts.of(candidate, seen.computing, 0).seconds >= GAIN * best:
+                break  # nor are smaller ones
+            shifts = seen.shifts(candidate)
+            key = shifts.tobytes()
+            if key not in plans:
+                step = shifted(seen.step, shifts.tolist())
+                plans[key] = first_plan(step, limit, self.owner.placements)[1].forecast
+            plan = plans[key]
+            if plan.peak <= limit or places == seen.before.places:
+                several.append(forecasts.of(candidate, plan.seconds, plan.peak))
+                best = min(best, several[-1].seconds)
+        return several
+
     def _fewest(
-        self, places: dict[str, str], when: str, layout: Layout, kept: Any, limit: int
+        self, places: dict[str, str], when: str, layout: Layout, window: int, kept: Any, limit: int
     ) -> tuple[Candidate | None, int]:
         """With as few parts elsewhere as there has to be for the rest to have room, beside all that
         a step saves, and the peak with them; None if all are too few.
         """
         assert self._seen is not None
-        counts = range(1, layout.count + 1)
-        for count in range(1) if set(places.values()) == {"device"} else counts:
-            candidate = self.inventory.at(places, when, layout, count)
-            if self._has_room(candidate, limit):
-                peak = int((kept.memory + self._seen.shifts(candidate)).max())
-                if peak <= limit - (limit >> 6):
-                    return candidate, peak
-        return None, 0
+        is_on_device = set(places.values()) == {"device"}
+        few, many, fits = (0, 0, None) if is_on_device else (1, layout.count, None)
+        while few <= many:  # the more are elsewhere, the less there is
+            count = (few + many) // 2
+            candidate = self.inventory.at(places, when, layout, count, window)
+            peak = int((kept.memory + self._seen.shifts(candidate)).max())
+            if self._has_room(candidate, limit) and peak <= limit - (limit >> 6):
+                fits, many = (candidate, peak), count - 1
+            else:
+                few = count + 1
+        return fits or (None, 0)
 
     def _choices(self, frugal: dict[str, str]) -> list[tuple[dict[str, str], str]]:
         """Places for the three kinds, with when the optimizer steps."""
