@@ -108,9 +108,14 @@ def rows(kind: str, setting: Any, shares: list[float]) -> list[Row]:
                     if peak <= limit:
                         hands[name] = min(seconds, hands.get(name, seconds))
             best = min(hands, key=lambda name: hands[name], default="")
-            seconds, peak, chosen = trained(*sizes, STEPS, lambda net, optimizer, limit=limit: (
-                memory.budget(limit, model=net, optimizer=optimizer)
-            ))  # fmt: skip
+            try:
+                seconds, peak, chosen = trained(*sizes, STEPS, lambda net, optimizer, limit=limit: (
+                    memory.budget(limit, model=net, optimizer=optimizer)
+                ))  # fmt: skip
+            except memory.BudgetError as error:
+                if hands:
+                    raise
+                seconds, peak, chosen = float("nan"), 0, f"none: {str(error).split(',')[0]}"
             result.append(
                 Row(
                     kind,

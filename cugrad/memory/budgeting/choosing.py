@@ -37,6 +37,7 @@ class Part(NamedTuple):
     weights: int
     gradients: int
     states: int
+    work: int  # bytes that its step computes in, beside them
     whole: int = -1  # the event of the step in which its gradient was whole
 
 
@@ -114,7 +115,8 @@ class Layout:
         self.on_host = on_host
         self.sums = {k: [0, *accumulate([getattr(p, k) for p in parts])] for k in KINDS}
         self.most = {k: [0, *accumulate([getattr(p, k) for p in parts], max)] for k in KINDS}
-        stay = [2 * p.weights + p.states for p in reversed(parts)]
+        stay = [p.weights + p.states + p.work for p in reversed(parts)]
+        self.most_work = [0, *accumulate([p.work for p in parts], max)]
         self.largest_that_stays = [*reversed([0, *accumulate(stay, max)])]
 
     @property
@@ -186,12 +188,12 @@ class Layout:
 
     def beside_step(self, count: int) -> int:
         """Bytes that a step takes beside that: a copy of what a bucket changes, where that has no
-        other place, and as much as its weights to compute in.
+        other place, and what that computes in.
         """
         if not count:
             return 0
         together = min(SMALL, self.sums["weights"][-1] // BUCKETS) if count < self.count else 0
-        return max(self.most["weights"][count], 2 * together, self.largest_that_stays[count])
+        return max(self.most_work[count], 2 * together, self.largest_that_stays[count])
 
 
 class Forecasts:

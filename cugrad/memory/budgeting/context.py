@@ -149,7 +149,7 @@ class budget(OfModel, saved_tensors_hooks):
 
     def peak(self) -> int:
         """Bytes in use at most since it was entered; 0 if only its steps are looked at."""
-        return max(self._within.most, self._lessons.told) if self._states is None else 0
+        return max(self._within.most, self._lessons.told)
 
     # ------------------------------------------------------------------ a step
 
@@ -193,15 +193,15 @@ class budget(OfModel, saved_tensors_hooks):
         entered.budget = self._thread = None
 
     def __enter__(self) -> Any:
-        if self._states is None:
-            self._lessons.told = 0
-            self._within.begin()
-            return super().__enter__()
-        self._states.begin()
+        self._lessons.told = 0
+        if self._states is not None:
+            self._states.begin()
+        self._within.begin()
         try:
             return super().__enter__()
         except BaseException:
-            self._states.end()
+            if self._states is not None:
+                self._states.end()
             raise
 
     def __exit__(self, *exc: Any) -> None:
@@ -209,9 +209,8 @@ class budget(OfModel, saved_tensors_hooks):
         try:
             self._end(failed=exc[0] is not None)
         finally:
-            if self._states is None:
-                self._within.end()
-            else:
+            self._within.end()
+            if self._states is not None:
                 self._states.leave()
         self._within.check(self.limit, self._lessons.told)
 

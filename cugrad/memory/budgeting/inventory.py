@@ -46,7 +46,9 @@ class Inventory:
         fixed, parts = sum([in_blocks(b.nbytes, block) for b in self.model.buffers()]), []
         for p in reversed(params):
             nbytes = in_blocks(p.nbytes, block)
-            part = Part(id(p), nbytes, nbytes * p.requires_grad, states.get(id(p), 0))
+            # of a master there are its gradient and what comes out, of twice the size each
+            work = 4 * nbytes if self.has_masters and p.itemsize == 2 else nbytes
+            part = Part(id(p), nbytes, nbytes * p.requires_grad, states.get(id(p), 0), work)
             if p.nbytes >= self.least:
                 parts.append(part)
             else:

@@ -49,7 +49,10 @@ class OfModel:
         from .report import report_of
 
         owner: Any = self
-        return report_of(owner, self.last, tokens)
+        if owner._thread is None:  # it has been left
+            return report_of(owner, self.last, tokens)
+        with owner._within.aside():
+            return report_of(owner, self.last, tokens)
 
     def unfinished(self) -> list[UnfinishedStep]:
         """The steps that an error or an interrupt has ended early; see that of `offload_states`."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ...backends.protocol import Backend
@@ -39,6 +41,18 @@ class Within:
         self._before = self.backend.max_memory_allocated()
         self.backend.reset_peak_memory_stats()
         self._here = self.backend.memory_allocated()
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """What is in use here, as rates are measured for a report, is not of its making either."""
+        before = self.backend.max_memory_allocated()
+        self.backend.reset_peak_memory_stats()
+        try:
+            yield
+        finally:
+            self._before = max(self._before, self.backend.max_memory_allocated())
+            self.backend.reset_peak_memory_stats()
+            self.backend.raise_peak_memory_stats(before)
 
     def end(self) -> None:
         """It is left. What was there as it was entered, and grew no more, is not of its making."""

@@ -283,6 +283,8 @@ class offload_states:
         followed.follow_all(self._clock)
         for window in windows:
             window.begin()
+        if place == "host" and states.limit is not None:  # who steps there wants none of them here
+            states.make_room(states.limit)
 
     def take_over(self, param: Tensor) -> None:
         """Places one more parameter, which no optimizer has yet."""

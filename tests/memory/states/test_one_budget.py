@@ -288,6 +288,24 @@ def test_an_evaluation_holds_no_weights() -> None:
         pass
 
 
+def test_an_evaluation_over_the_limit_is_not_silent() -> None:
+    """Nor is anything else that no step is planned for; a step itself is within it."""
+    cugrad.manual_seed(0)
+    net = deep(192, 8).to("simulated")
+    optimizer = cugrad.optim.Adam(net.parameters())
+    x, many = (cugrad.rand(rows, 192, device="simulated") for rows in (16, 2048))
+    with pytest.warns(UserWarning, match="over its limit of 4 MiB, but not in a forward"):
+        with memory.budget("4MiB", model=net, optimizer=optimizer, bring_back=True) as plan:
+            for _ in range(4):
+                optimizer.zero_grad()
+                net(x).square().mean().backward()
+                optimizer.step()
+            assert plan.report()["peak"] <= 4 << 20
+            with cugrad.no_grad():
+                net(many)
+    assert plan.peak() > 4 << 20
+
+
 def test_masters_are_within_the_limit() -> None:
     """A model in 16 bits trains in float32, and its places count the masters."""
 
