@@ -16,7 +16,7 @@ from ..states.steps import BUCKETS, SMALL
 from ..states.within_backward.early import LAG
 from .rates import UNUSED
 
-__all__ = ["Candidate", "KINDS", "Forecasts", "Layout", "Part"]
+__all__ = ["Candidate", "KINDS", "Forecasts", "ModelParts", "ModelPart"]
 
 KINDS = ("weights", "gradients", "states")
 # of the largest tensors in a window: copies and computing go on at once in the first of them
@@ -30,7 +30,7 @@ SHARE = 16  # of the limit that a window may have, one part
 AS_FAST = 1.02  # of the time of the fastest: as fast as can be told
 
 
-class Part(NamedTuple):
+class ModelPart(NamedTuple):
     """A parameter that may be elsewhere: its bytes, with its gradient and states."""
 
     key: int
@@ -48,7 +48,7 @@ class Candidate(NamedTuple):
 
     places: dict[str, str]
     step: str
-    layout: Layout
+    layout: ModelParts
     away: int  # parts that are elsewhere
     window: int  # bytes of each kind
     resident: int  # bytes of the three kinds on the device
@@ -105,12 +105,14 @@ class Candidate(NamedTuple):
         return layout.whole(count, layout.count, events) + (layout.fixed + weights)
 
 
-class Layout:
+class ModelParts:
     """Bytes of a model's parts, those that may be elsewhere first. `fixed` bytes stay whatever is
     chosen. Where the budget is the host's, only what a disk has is elsewhere.
     """
 
-    def __init__(self, parts: Sequence[Part], fixed: int, in_pieces: bool, on_host: bool) -> None:
+    def __init__(
+        self, parts: Sequence[ModelPart], fixed: int, in_pieces: bool, on_host: bool
+    ) -> None:
         self.parts, self.fixed, self.in_pieces = list(parts), fixed, in_pieces
         self.on_host = on_host
         self.sums = {k: [0, *accumulate([getattr(p, k) for p in parts])] for k in KINDS}
@@ -123,9 +125,9 @@ class Layout:
     def count(self) -> int:
         return len(self.parts)
 
-    def sorted(self, key: Any) -> Layout:
+    def sorted(self, key: Any) -> ModelParts:
         """The same, in another order."""
-        return Layout(sorted(self.parts, key=key), self.fixed, self.in_pieces, self.on_host)
+        return ModelParts(sorted(self.parts, key=key), self.fixed, self.in_pieces, self.on_host)
 
     def whole(self, first: int, last: int, events: int) -> Any:
         """Bytes of the gradients of some parts that are whole, by event."""
@@ -219,11 +221,11 @@ class Forecasts:
         """
         seconds, busy = computing * self.passes, 0.0
         if not candidate.is_on_device:
-            seconds, busy = _Parts(self, candidate, computing).seconds()
+            seconds, busy = _StepForecast(self, candidate, computing).seconds()
         return candidate._replace(seconds=seconds, busy=busy, peak=peak)
 
 
-class _Parts:
+class _StepForecast:
     """The forecast of one choice: the bytes of each part that move."""
 
     def __init__(self, of: Forecasts, candidate: Candidate, computing: float) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..sizes import free_host, size
 from ..states.masters import steps_by_buckets
-from .choosing import KINDS, PARTS, SHARE, STREAMED, Candidate, Layout, Part
+from .choosing import KINDS, PARTS, SHARE, STREAMED, Candidate, ModelPart, ModelParts
 from .known_steps import BudgetError
 from .measuring import BLOCK
 from .rehearsing import bytes_of_states, in_blocks
@@ -22,7 +22,7 @@ LEAST = 1 << 16  # bytes of a parameter that is placed, under any limit of 64 Mi
 class Inventory:
     """The parameters, gradients and states of a model, by their bytes."""
 
-    layout: Layout
+    layout: ModelParts
 
     def __init__(
         self, owner: budget, model: Any, optimizers: list[Any], disk: Any, has_masters: bool,
@@ -48,21 +48,21 @@ class Inventory:
             nbytes = in_blocks(p.nbytes, block)
             # of a master there are its gradient and what comes out, of twice the size each
             work = 4 * nbytes if self.has_masters and p.itemsize == 2 else nbytes
-            part = Part(id(p), nbytes, nbytes * p.requires_grad, states.get(id(p), 0), work)
+            part = ModelPart(id(p), nbytes, nbytes * p.requires_grad, states.get(id(p), 0), work)
             if p.nbytes >= self.least:
                 parts.append(part)
             else:
                 fixed += part.weights + part.gradients + part.states
         in_pieces = not is_host and all(each._by_element for each in self.optimizers)
-        self.layout = Layout(parts, fixed, in_pieces, is_host)
+        self.layout = ModelParts(parts, fixed, in_pieces, is_host)
 
-    def _window(self, layout: Layout, count: int) -> int:
+    def _window(self, layout: ModelParts, count: int) -> int:
         """Bytes of each kind on the device, if so many parts are elsewhere and nothing is known."""
         limit, least = self.owner.limit, layout.largest_whole(count)
         window = max(PARTS[0] * layout.most["weights"][count], least, limit // SHARE)
         return least if layout.fixed + 3 * window > limit // 2 else window
 
-    def windows(self, places: dict[str, str], layout: Layout, count: int) -> list[int]:
+    def windows(self, places: dict[str, str], layout: ModelParts, count: int) -> list[int]:
         """Bytes of windows that places may have, the largest first."""
         largest, least = layout.most["weights"][count], layout.largest_whole(count)
         streams = places["states"] in ("stream", "disk")
@@ -71,7 +71,7 @@ class Inventory:
         return sorted(several, reverse=True)
 
     def at(
-        self, places: dict[str, str], step: str, layout: Layout, count: int,
+        self, places: dict[str, str], step: str, layout: ModelParts, count: int,
         window: int | None = None,
     ) -> Candidate:  # fmt: skip
         """Places for so many parts."""

@@ -12,7 +12,7 @@ from ..offloading.engine import engine_of
 from ..states.context import BEHIND, DURING, offload_states
 from ..states.masters import steps_by_buckets
 from ..states.steps import home_of
-from .choosing import AS_FAST, KINDS, Candidate, Forecasts, Layout
+from .choosing import AS_FAST, KINDS, Candidate, Forecasts, ModelParts
 from .inventory import Inventory
 from .known_steps import StepBook, first_plan, shifted
 from .measuring import mark
@@ -139,13 +139,13 @@ class StatesOfBudget:
 
     def _recall(self) -> None:
         """Takes what a budget of these arguments has chosen for this model."""
-        known = _known.get(self.model, {}).get(self._key())
-        if known is None or known.params != self.inventory.params:
+        before = _known.get(self.model, {}).get(self._key())
+        if before is None or before.params != self.inventory.params:
             return
-        if [ref() for ref in known.optimizers] == self.optimizers:
-            self.chosen, self.tried = known.chosen, list(known.tried)
-            self.measured, self.settled = dict(known.measured), known.settled
-            self.owner._lessons.book = known.book
+        if [ref() for ref in before.optimizers] == self.optimizers:
+            self.chosen, self.tried = before.chosen, list(before.tried)
+            self.measured, self.settled = dict(before.measured), before.settled
+            self.owner._lessons.book = before.book
 
     def _remember(self) -> None:
         assert self.chosen is not None
@@ -279,7 +279,7 @@ class StatesOfBudget:
         assert before is not None
         n = len(step.events)
         parts = [p._replace(whole=self._events.get(p.key, n - 1)) for p in of.parts]
-        self.inventory.layout = Layout(parts, of.fixed, of.in_pieces, of.on_host)
+        self.inventory.layout = ModelParts(parts, of.fixed, of.in_pieces, of.on_host)
         before = before._replace(layout=self.inventory.layout)
         if any(seen.training):
             there = before.of_those_that_stay(n) + np.array(seen.training, np.int64)
@@ -340,8 +340,8 @@ class StatesOfBudget:
         return taken <= limit and (there <= room or not there)
 
     def _planned(
-        self, places: dict[str, str], when: str, layout: Layout, forecasts: Forecasts, limit: int,
-        best: float, plans: dict[bytes, Any],
+        self, places: dict[str, str], when: str, layout: ModelParts, forecasts: Forecasts,
+        limit: int, best: float, plans: dict[bytes, Any],
     ) -> list[Candidate]:  # fmt: skip
         """With all parts elsewhere, and the best plan for what a step saves beside them: for the
         windows that may be faster than the best so far.
@@ -366,7 +366,13 @@ class StatesOfBudget:
         return several
 
     def _fewest(
-        self, places: dict[str, str], when: str, layout: Layout, window: int, kept: Any, limit: int
+        self,
+        places: dict[str, str],
+        when: str,
+        layout: ModelParts,
+        window: int,
+        kept: Any,
+        limit: int,
     ) -> tuple[Candidate | None, int]:
         """With as few parts elsewhere as there has to be for the rest to have room, beside all that
         a step saves, and the peak with them; None if all are too few.
