@@ -129,7 +129,7 @@ def measured(case: Case) -> Counts:
             leaves = [x for x in args if isinstance(x, torch.Tensor) and x.requires_grad]
             leaves += case.call.parameters() if isinstance(case.call, torch.nn.Module) else []
             with fake_launches.counted() as backward:  # without the copies that make `.grad`
-                torch.autograd.grad(parts, leaves, gradients)
+                torch.autograd.grad(parts, leaves, gradients) if parts else None
     size = max([x.numel() for x in args if isinstance(x, torch.Tensor)], default=1)
     ways = forward, backward
     return Counts(
@@ -259,7 +259,8 @@ def ops() -> list[Case]:
         Case("unbind", square(), lambda a: a.unbind(1), "0/1", 0, 1, passes=(0, 2)),
         Case("x[t]", square(), lambda a: a[index], "1/many", 2, 2, passes=(2, 4)),
         Case("x[:, t]", square(), lambda a: a[:, index], "1/many", 2, 2, passes=(2, 4)),
-        Case("x[t, u]", square(), lambda a: a[index, wide[0]], "1/many", 3, 3, passes=(2, 4)),
+        Case("x[t, u]", square(), lambda a: a[index, wide[0]], "1/many", 2, 3, passes=(2, 4)),
+        *puts(),
         Case("contiguous", square(), lambda a: a.t().contiguous(), "1/0", 1, 0, passes=(2, 0)),
         Case("tril", square(), lambda a: a.tril(), "1/1", 1, 1, passes=(2, 2)),
         Case("triu, turned", square(), lambda a: a.t().triu(1), "1/1", 1, 1, passes=(2, 2)),
@@ -308,6 +309,28 @@ def ops() -> list[Case]:
              resnet18(10, width=4), "62/130", 90, 110, cudnn=True),
         Case("ResNet-18, by cuDNN, channels last", lambda: (last(tensor(2, 3, 64, 64)),),
              last(resnet18(10, width=4)), "62/130", 90, 110, cudnn=True),
+    ]  # fmt: skip
+
+
+def puts() -> list[Case]:
+    """What goes where indices say; a copy of them is kept for backward, as of those above."""
+    t, u = torch.tensor([0, 3, 1, 5, 2, 7, 6, 4]), torch.tensor([1, 2, 0, 5, 6, 1, 1, 3])
+    pair, line = lambda: (tensor(8, 8), tensor(8, 8)), lambda: (tensor(8, 8), tensor(8))
+    there = tensor(8, 8).detach()
+
+    def put(value: Any, *named: Any) -> None:
+        there[named] = value
+
+    return [
+        Case("index_copy", pair, lambda a, b: a.index_copy(0, t, b), "2/3", 3, 3, passes=(4, 5)),
+        Case("index_put", pair, lambda a, b: a.index_put((t,), b), "2/3", 3, 3, passes=(4, 5)),
+        Case("index_put of two", line, lambda a, b: a.index_put((t, u), b), "2/3", 3, 3),
+        Case("index_put, added up", pair, lambda a, b: a.index_put((t,), b, accumulate=True),
+             "many/1", 3, 1),
+        Case("index_fill", lambda: (tensor(8, 8),), lambda a: a.index_fill(0, t, 2.0), "2/2", 3, 1),
+        Case("x[t] = y", lambda: (tensor(8, 8).detach(),), lambda y: put(y, t), "1/0", 1, 0),
+        Case("x[t, u] = y", lambda: (tensor(8).detach(),), lambda y: put(y, t, u), "1/0", 1, 0),
+        Case("one_hot", lambda: (t,), lambda t: F.one_hot(t, 8), "2/0", 1, 0),
     ]  # fmt: skip
 
 

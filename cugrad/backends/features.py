@@ -6,7 +6,12 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-__all__ = ["Features"]
+__all__ = ["Features", "put_at"]
+
+
+def put_at(array: Any, index: Any, values: Any) -> None:
+    """`array[index] = values`, where a device has no other way."""
+    array[index] = values
 
 
 class Features:
@@ -32,6 +37,8 @@ class Features:
     lstm_back: Any = None
     gru_step: Any = None
     gru_back: Any = None
+
+    put_at = staticmethod(put_at)
 
     @staticmethod
     def one_kernel(name: str, run: Callable[[], Any]) -> Any:

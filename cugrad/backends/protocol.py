@@ -86,6 +86,7 @@ class Backend(Protocol):
 
     `xp` has NumPy's names, plus `index_add(array, index, values)` (in place; duplicates add up),
     `index_reduce(array, index, values, how)` (the same with the ufunc `how`, or "last"),
+    `put_at(array, index, values)` (of duplicates any may stay),
     `track_moment` (in place, see moments.py), `erf`, `erfc`, `normal_cdf`, `positive_part`,
     `counts(places, weights, size)` (a bincount whose size is known, so that nothing waits),
     `sliding_window_view`, `quick_exp` (e to the power x * factor, of float32 to six digits where

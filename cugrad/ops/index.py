@@ -41,7 +41,7 @@ def assign(xp: Any, array: Any, index: Index, values: Any) -> None:
     if wanted.deterministic and not names_once(index):
         xp.index_reduce(array, index, values, "last")
     else:
-        array[index] = values
+        xp.put_at(array, index, values)
 
 
 def is_mask(index: Any) -> bool:
@@ -80,6 +80,8 @@ def _put_in(xp: Any, self: Any, values: Any, indices: Index, accumulate: bool = 
 
 def _values_vjp(m: Any, part: Any, shape: Shape) -> Any:
     """The gradient of values of `shape`, which may have dims of one before those of the part."""
+    if tuple(part.shape) == tuple(shape):
+        return part
     more = max(0, len(shape) - len(part.shape))
     gradient = m.sum_to_shape(part, shape[more:])
     return m.reshape(gradient, shape) if more else gradient
@@ -104,7 +106,7 @@ row(
 
 def _index_zero(xp: Any, self: Any, indices: Index) -> Any:
     out = self.copy()
-    out[indices] = 0
+    xp.put_at(out, indices, 0)
     return out
 
 
@@ -115,6 +117,16 @@ row(
 )  # fmt: skip
 
 row("zero_like", "self", lambda xp, self: xp.zeros_like(self))
+
+
+def _named_by(xp: Any, index: Any, size: int) -> Any:
+    mask = xp.zeros(size, bool)
+    mask[index] = True
+    return mask
+
+
+row("named_by", "index", _named_by, kernels=(2, 0),
+    doc="a mask of `size` places: those that an index names, once or more")  # fmt: skip
 
 
 # Along one dim ------------------------------------------------------------------------------------

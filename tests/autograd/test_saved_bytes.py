@@ -144,7 +144,7 @@ MORE = {
     "nn.functional.adaptive_avg_pool3d": AXES, "nn.functional.bilinear": PARTS,
     "nn.functional.cross_entropy": "the scores, and two numbers per row: of three classes, more",
     "nn.functional.linear_cross_entropy": "the same",
-    "nn.functional.ctc_loss": "a recursion of recorded ops", "nn.functional.embedding_bag": PARTS,
+    "nn.functional.ctc_loss": "a recursion of recorded ops",
     "nn.functional.grid_sample": PARTS, "nn.functional.interpolate": AXES,
     "nn.functional.multi_margin_loss": PARTS, "nn.functional.multilabel_margin_loss": PARTS,
     "nn.functional.pdist": PARTS, "nn.functional.upsample_bilinear": AXES,

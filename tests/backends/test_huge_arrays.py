@@ -166,6 +166,13 @@ FORWARD: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("index", halves((2**16 + 1, 2**15)), {"indices": (((2**31 + 3,), INDEX), ((1,), INDEX))}),
     ("index_backward", [((2, 2**12), HALF)],
      {"shape": (2**10 + 1, 2**9, 2**12), "indices": (((2,), INDEX), ((2,), INDEX))}),
+    ("index_put", halves(ROWS, (MANY, N)), {"indices": (((MANY,), INDEX),)}),
+    ("index_put", halves((2**10 + 1, 2**11, 2**10), ()),
+     {"indices": (((2**21 + 1,), INDEX), ((2**21 + 1,), INDEX))}),
+    ("index_put", halves(ROWS, (3, N)), {"indices": (((3,), INDEX),), "accumulate": True}),
+    ("index_zero", halves(CUBE), {"indices": (((MANY,), INDEX),)}),
+    ("named_by", [((2**31 + 3,), INDEX)], {"size": 2**31 + 5}),
+    ("one_hot", [((MANY,), INDEX)], {"num_classes": N}),
     *[(name, halves(shape), {"diagonal": 5})
       for name in ("tril", "triu") for shape in (ROWS, CUBE)],
     ("clone", halves(ROWS), {"order": "C"}), ("unsafe_view", halves(ROWS), {"shape": (-1,)}),

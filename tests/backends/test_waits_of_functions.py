@@ -57,6 +57,7 @@ else:
             "linalg.pinv", "linalg.solve", "linalg.svd",
             "linalg.svdvals", "linalg.tensorinv", "linalg.tensorsolve", "masked_select",
             "narrow", "nn.functional.embedding", "nn.functional.embedding_bag",
+            "nn.functional.one_hot",
             "nonzero", "norm", "pca_lowrank", "pinverse",
             "repeat_interleave", "svd", "svd_lowrank",
         ), 1),
@@ -70,8 +71,6 @@ else:
         "cholesky": 2, "linalg.cholesky": 2,  # whether cuSOLVER takes nan for positive is not known
         "linalg.cholesky_ex": 2,  # CuPy keeps the status for itself
         "linalg.eig": 4, "linalg.eigvals": 4, "linalg.lstsq": 3,  # by singular values
-        "nn.functional.one_hot": 2,  # whether a class is negative
-        "index_fill": 1,  # CuPy counts what a mask has
         **{f"special.{x}_polynomial_{y}": 1 for x, y in (  # the highest degree
             *(("chebyshev", y) for y in "tuvw"), *(("shifted_chebyshev", y) for y in "tuvw"),
             ("hermite", "h"), ("hermite", "he"), ("laguerre", "l"), ("legendre", "p"),

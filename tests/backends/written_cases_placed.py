@@ -106,6 +106,47 @@ for shape, dims, named in SEVERAL:
     grad = np.ones(shape)[tuple(indices)].shape
     case("index_backward", f"{shape} {dims}", drawn(normal(*grad)),
          {"shape": shape, "indices": tuple(indices)}, slack=20)  # fmt: skip
+for shape, dims, _ in SEVERAL:  # no place is named twice
+    rng, sizes = np.random.default_rng(0), [shape[d] for d in dims]
+    named = rng.permutation(prod(sizes))[:4].reshape(4 - 2 * (len(shape) == 2), -1)
+    kind = np.int32 if dims == (1, 2) else np.int64
+    indices = [slice(None)] * (dims[-1] + 1)
+    for d, i in zip(dims, np.unravel_index(named, sizes)):
+        indices[d] = (i - shape[d] * (d == 1)).astype(kind)
+    part = np.ones(shape)[tuple(indices)].shape
+    for values in (part, (*[1] * (len(part) > 1), *part[1:]), ()):
+        case("index_put", f"{shape} {dims} {values}", drawn(normal(*shape), normal(*values)),
+             {"indices": tuple(indices)})  # fmt: skip
+    case("index_zero", f"{shape} {dims}", drawn(normal(*shape)), {"indices": tuple(indices)})
+for shape, dim, _ in PICKS:
+    numbers = np.random.default_rng(1).permutation(shape[dim])[:5].reshape(-1, 1) - shape[dim]
+    indices = (*[slice(None)] * dim, numbers)
+    part = np.ones(shape)[indices].shape
+    case("index_put", f"{shape} {dim}", drawn(normal(*shape), normal(*part)), {"indices": indices})
+    case(
+        "index_put",
+        f"{shape} {dim} turned",
+        drawn(normal(*shape), lambda rng, s=part: rng.random(s[::-1]).T),
+        {"indices": indices},
+    )
+    more = (*[slice(None)] * dim, np.random.default_rng(1).integers(0, shape[dim], 9))
+    case("index_put", f"{shape} {dim} added up",
+         drawn(normal(*shape), normal(*np.ones(shape)[more].shape)),
+         {"indices": more, "accumulate": True}, slack=20)  # fmt: skip
+    case("index_zero", f"{shape} {dim}", drawn(normal(*shape)), {"indices": indices})
+for n in (1, 7, 300):
+    for kind in (np.int32, np.int64):
+        index = lambda rng, n=n, kind=kind: rng.integers(-n, n, 40).astype(kind)
+        case("named_by", f"{n}", drawn(index), {"size": n})
+        case("one_hot", f"{n}", drawn(lambda rng, f=index: f(rng).reshape(5, 8).T),
+             {"num_classes": n})  # fmt: skip
+for dtype in ("bool", "int16", "complex64", "complex128"):
+    few = lambda rng, kind=dtype: rng.integers(0, 5, (6, 4, 5)).astype(kind)
+    for indices in ((np.array([1, 5, 3]), np.array([0, 2, 2])), (slice(None), np.array([2, 0, 1]))):
+        part = np.ones((6, 4, 5))[indices].shape
+        values = lambda rng, kind=dtype, part=part: rng.integers(0, 5, part).astype(kind)
+        case("index_put", f"{dtype} {part}", drawn(few, values), {"indices": indices})
+        case("index_zero", f"{dtype} {part}", drawn(few), {"indices": indices})
 for dtype in ("bool", "int16", "complex128"):
     few = lambda rng, kind=dtype: rng.integers(0, 5, (6, 4, 5)).astype(kind)
     pair = np.array([1, 5, 3]), np.array([[0], [2]])

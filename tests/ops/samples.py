@@ -483,6 +483,17 @@ def _zeroed(np, x, indices):
     return out
 
 
+sample("named_by", integers((4,), 6), size=6,
+       reference=lambda np, index, size: np.isin(np.arange(size), index),
+       torch=lambda torch, index, size: torch.zeros(size, dtype=torch.bool).index_fill(
+           0, index, True))  # fmt: skip
+sample(
+    "one_hot",
+    integers((2, 3), 6),
+    num_classes=6,
+    reference=lambda np, x, num_classes: np.eye(num_classes, dtype=np.int64)[x],
+    torch=lambda torch, x, num_classes: torch.nn.functional.one_hot(x, num_classes),
+)
 sample("index_zero", (4, 5), indices=([0, 2],), reference=_zeroed,
        torch=lambda torch, x, indices: torch.index_put(
            x, tuple(map(torch.tensor, indices)), torch.zeros((), dtype=x.dtype)))  # fmt: skip

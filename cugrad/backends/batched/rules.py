@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..features import put_at
 from .arrays import BatchedArray, BatchedBackend, ValueDependent, owner
 from .index import padded
 
@@ -55,6 +56,7 @@ class BatchedNamespace:
     sums_by_blas = False
     cast = copied = None  # by methods of arrays
     sparse_product = sampled_product = None  # by what they are made of
+    put_at = staticmethod(put_at)
 
     def __init__(self, backend: BatchedBackend, path: str = "", inner: Any = None) -> None:
         self._backend, self._path = backend, path

@@ -27,6 +27,7 @@ from .launches import order
 from .windows import as_strided
 from .written import cells
 from .written.norms import track_moment
+from .written.placed.puts import put_at
 from .written.totals import sum_over
 
 __all__ = ["CupyNamespace"]
@@ -91,6 +92,7 @@ class CupyNamespace(Features):
     special = CupyxSpecial()
     track_moment = staticmethod(track_moment)
     sparse_product = staticmethod(sparse_product)
+    put_at = staticmethod(put_at)
     lstm_step, lstm_back = staticmethod(cells.lstm_step), staticmethod(cells.lstm_back)
     ascontiguousarray = staticmethod(dense)
     gru_step, gru_back = staticmethod(cells.gru_step), staticmethod(cells.gru_back)

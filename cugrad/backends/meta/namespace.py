@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..features import put_at
 from ..numpy.backend import NumpyNamespace
 from .arrays import MetaArray, blank, blank_like, of, run
 
@@ -56,6 +57,7 @@ class MetaNamespace(HostNames):
     ndarray = MetaArray
     sums_by_blas = False  # layouts are those of sums of products that were formed
     cast = copied = sparse_product = sampled_product = None
+    put_at = staticmethod(put_at)
 
     def __init__(self) -> None:
         super().__init__(HOST)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..features import put_at
 from ..numpy.backend import NumpyNamespace
 from .array import SimulatedArray, place, run, view
 
@@ -70,6 +71,8 @@ class SimulatedNamespace(Names):
     def __init__(self, kind: type) -> None:
         super().__init__(kind, HOST, "")
         self.ndarray = kind
+
+    put_at = staticmethod(put_at)
 
     def one_kernel(self, name: str, run: Callable[[], Any]) -> Any:
         """What `run()` answers, at the cost of one kernel, for what a GPU has one for."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ...autograd.autocast import autocasts
 from ...autograd.recording.inplace import apply_inplace
 from ...autograd.recording.record import recorded
@@ -318,20 +320,14 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
             value = recorded.to_dtype(value, array.dtype)
     else:
         check_fits(value, input.dtype)
-        with at_home(array):
-            value = make(backend_of(array).xp.full((), value).astype(array.dtype))
-    once = _once(index._array, size)
+        value = np.asarray(value).astype(array.dtype).item()
     tall = input if array.ndim else recorded.unsqueeze(input, 0)
-    out = picked(recorded.index_put, (tall, value), (*(FULL,) * dim, once))
+    mask = recorded.reshape(recorded.named_by(index, size), (size,) + (1,) * (tall.dim() - dim - 1))
+    if isinstance(value, Tensor):
+        out = recorded.where(mask, value, tall)
+    else:
+        out = recorded.masked_fill(tall, mask, value)
     return _restored(out, input)
-
-
-def _once(index: Any, size: int) -> Any:
-    """A mask of the places that an index names: a place named twice is filled, and counts, once."""
-    with at_home(index):
-        mask = backend_of(index).xp.zeros(size, bool)
-        mask[index] = True
-    return mask
 
 
 # Anywhere -----------------------------------------------------------------------------------------

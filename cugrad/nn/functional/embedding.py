@@ -268,7 +268,8 @@ def _each_alone(
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """1 at the class number along a new last dim, 0 elsewhere; int64.
 
-    `num_classes` -1 takes one more than the largest number, which the host has to wait for.
+    `num_classes` -1 takes one more than the largest number, which the host has to wait for. It
+    looks for negative numbers on the CPU, as PyTorch does.
 
     >>> import cugrad as torch
     >>> torch.nn.functional.one_hot(torch.tensor([0, 2]))
@@ -285,12 +286,11 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
         raise RuntimeError("num_classes should be positive")
     looked: Any = is_looked_at(tensor._array)
     if tensor.numel() and (looked or num_classes == -1):
-        low, high = int(tensor.min()), int(tensor.max())
-        if low < 0:
+        high = int(tensor.max())
+        if looked and int(tensor.min()) < 0:
             raise RuntimeError("Class values must be non-negative.")
         if num_classes == -1:
             num_classes = high + 1
         elif high >= num_classes:
             raise RuntimeError("Class values must be smaller than num_classes.")
-    classes = arange(num_classes, device=tensor.device)
-    return (tensor.unsqueeze(-1) == classes).to(dtypes.int64)
+    return recorded.one_hot(tensor, num_classes)

@@ -29,6 +29,13 @@ def _embedding_backward(
 
 
 row(
+    "one_hot", "self",
+    lambda xp, self, num_classes: (self[..., None] == xp.arange(num_classes)).astype(xp.int64),
+    public=False, dense=True, kernels=(1, 0),
+    doc="1 at each number along a last dim of num_classes, else 0",
+)  # fmt: skip
+
+row(
     "embedding", "weight indices", _embedding, LINEAR, promote=CAST,
     weight=lambda m, g, indices, weight_shape, padding_idx: (
         m.embedding_dense_backward(g, indices, weight_shape[0], padding_idx)),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .. import code, whole
+from .. import PART, code, whole
+from .sums import PLACES, POINTERS, STEPS, TOLD
 
 __all__ = [
     "JOINED", "KERNELS", "NAMES", "SOURCE", "joining", "lines_source",
@@ -101,21 +102,10 @@ extern "C" __global__ void __launch_bounds__(256) copy_lines(const Lines told)
 }
 """
 
-KERNELS = {
-    # Rows of x, (planes, n, width), that indices name, `count` of each plane. Steps are in
-    # elements; `team` threads share a row, and each copies four packs at once.
-    "take_rows": r"""
-extern "C" __global__ void __launch_bounds__(256) take_rows(
-    const T* x, const W* indices, T* y, i64 rows, i64 n, i64 count, i64 width, i64 plane_step,
-    i64 row_step, i64 step, int team)
+_ROWS = r"""
+// A row of x, or the part of it that is the block's, for a team of threads.
+__device__ __forceinline__ void copy_row(const T* x, T* y, i64 width, i64 step, int team)
 {
-    const i64 row = (i64)blockIdx.x * (256 / team) + threadIdx.x / team;
-    if (row >= rows) return;
-    const i64 plane = rows > count ? row / count : 0;
-    i64 index = (i64)indices[row - plane * count];
-    if (index < 0 || index >= n) index = (index % n + n) % n;  // as CuPy does
-    x += plane * plane_step + index * row_step;
-    y += row * width;
     const i64 tile = (i64)team * PACK;
     i64 k = blockIdx.y * 4 * tile + threadIdx.x % team * PACK;
     for (; k < width; k += gridDim.y * 4 * tile) {
@@ -128,6 +118,60 @@ extern "C" __global__ void __launch_bounds__(256) take_rows(
             if (k + j * tile < width) save(y + k + j * tile, values[j]);
     }
 }
+"""
+
+KERNELS = {
+    # Rows of x, (planes, n, width), that indices name, `count` of each plane. Steps are in
+    # elements; `team` threads share a row, and each copies four packs at once.
+    "take_rows": _ROWS
+    + PART
+    + r"""
+extern "C" __global__ void __launch_bounds__(256) take_rows(
+    const T* x, const W* indices, T* y, i64 rows, i64 n, i64 count, i64 width, i64 plane_step,
+    i64 row_step, i64 step, int team)
+{
+    const i64 row = (i64)blockIdx.x * (256 / team) + threadIdx.x / team;
+    if (row >= rows) return;
+    const i64 plane = rows > count ? row / count : 0;
+    i64 index = (i64)indices[row - plane * count];
+    if (index < 0 || index >= n) index = (index % n + n) % n;  // as CuPy does
+    copy_row(x + plane * plane_step + index * row_step, y + row * width, width, step, team);
+}
+""",
+    # The same where several arrays of indices name the rows together.
+    "take_rows_of_several": _ROWS
+    + PART
+    + PLACES
+    + PART
+    + f"""
+extern "C" __global__ void __launch_bounds__(256) take_rows_of_several(
+    const T* x, {POINTERS}, T* y, i64 rows, i64 count, i64 width, i64 plane_step, i64 row_step,
+    i64 step, int team, {STEPS})
+{{
+    const i64 row = (i64)blockIdx.x * (256 / team) + threadIdx.x / team;
+    if (row >= rows) return;
+    const i64 plane = rows > count ? divided(row, count) : 0;
+    const i64 place = place_of_several(row - plane * count, {TOLD});
+    copy_row(x + plane * plane_step + place * row_step, y + row * width, width, step, team);
+}}
+""",
+    # Rows of y, (planes, n, width), that up to four arrays of indices name together become those of
+    # g, (planes, count, width), or zeros: `size` elements, each of which may lie by itself.
+    "put_rows": PLACES
+    + PART
+    + f"""
+extern "C" __global__ void __launch_bounds__(256) put_rows(
+    const T* g, {POINTERS}, T* y, i64 size, i64 count, i64 width, i64 plane_step, i64 row_step,
+    i64 step, i64 g_plane, i64 g_row, i64 g_step, {STEPS})
+{{
+    const i64 i = ((i64)blockIdx.x * 256 + threadIdx.x) * PACK;
+    if (i >= size) return;
+    const i64 line = divided(i, width), k = i - line * width, plane = divided(line, count);
+    const i64 row = line - plane * count;
+    const i64 place = place_of_several(row, {TOLD});
+    save(y + plane * plane_step + place * row_step + k * step,
+         g ? load(g + plane * g_plane + row * g_row + k * g_step) : Pack<T, PACK>{{}});
+}}
 """,
     # Planes of x, (planes, rows, columns), up to a diagonal, or, `upper`, from it on; else zeros.
     # Elements are `EACH` words, and steps are in words.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import PART, whole
 
-__all__ = ["KERNELS", "NAMED", "NAMES", "SOURCE"]
+__all__ = ["KERNELS", "NAMED", "NAMES", "PLACES", "POINTERS", "SOURCE", "STEPS", "TOLD"]
 
 NAMED = r"""
 // In (outer, n, inner), the place that the index i of (outer, count, inner) names along n. Indices
@@ -18,6 +18,36 @@ __device__ __forceinline__ i64 named_by(
     if (index < 0 || index >= n) index = (index % n + n) % n;  // as CuPy does
     return (outer * n + index) * inner + column;
 }
+"""
+
+# Where up to four arrays of indices, (.., size1, size2), lead together: to the sum of each, within
+# its n, times its step. What is not there has no address.
+POINTERS = "const W* i0, const W* i1, const W* i2, const W* i3"
+STEPS = "i64 size1, i64 size2, " + ", ".join(
+    f"i64 a{k}, i64 b{k}, i64 c{k}, i64 n{k}, i64 step{k}" for k in range(4)
+)
+TOLD = "i0, i1, i2, i3, " + STEPS.replace("i64 ", "")
+PLACES = f"""
+__device__ __forceinline__ i64 divided(i64 i, i64 by)
+{{
+    return i > 0x7fffffff || by > 0x7fffffff ? i / by : (i64)((unsigned)i / (unsigned)by);
+}}
+__device__ __forceinline__ i64 place_of(const W* indices, i64 i, i64 n, i64 step)
+{{
+    if (indices == nullptr) return 0;
+    i64 index = (i64)indices[i];
+    if (index < 0 || index >= n) index = (index % n + n) % n;  // as CuPy does
+    return index * step;
+}}
+__device__ __forceinline__ i64 place_of_several(i64 i, {POINTERS}, {STEPS})
+{{
+    const i64 line = divided(i, size2), c = i - line * size2, a = divided(line, size1);
+    const i64 b = line - a * size1;
+    return place_of(i0, a * a0 + b * b0 + c * c0, n0, step0) +
+           place_of(i1, a * a1 + b * b1 + c * c1, n1, step1) +
+           place_of(i2, a * a2 + b * b2 + c * c2, n2, step2) +
+           place_of(i3, a * a3 + b * b3 + c * c3, n3, step3);
+}}
 """
 
 # Where indices do not stand for rows of g in their order, but for those `of` says, times shares.
@@ -55,30 +85,14 @@ extern "C" __global__ void __launch_bounds__(256) gather(
     if (i < size) y[i] = x[named_by(indices, i, n, count, inner, step0, step1, step2)];
 }
 """,
-    # Where several indices lead together, of arrays (.., size1, size2): to the sum of each, within
-    # its n, times its step. What is not there has no address.
-    "places_of_several": r"""
-__device__ __forceinline__ i64 place_of(const W* indices, i64 i, i64 n, i64 step)
-{
-    if (indices == nullptr) return 0;
-    i64 index = (i64)indices[i];
-    if (index < 0 || index >= n) index = (index % n + n) % n;  // as CuPy does
-    return index * step;
-}
+    # The places that several arrays of indices name together.
+    "places_of_several": PLACES + PART + f"""
 extern "C" __global__ void __launch_bounds__(256) places_of_several(
-    const W* i0, const W* i1, const W* i2, const W* i3, i64* places, i64 size, i64 size1,
-    i64 size2, i64 a0, i64 b0, i64 c0, i64 n0, i64 step0, i64 a1, i64 b1, i64 c1, i64 n1,
-    i64 step1, i64 a2, i64 b2, i64 c2, i64 n2, i64 step2, i64 a3, i64 b3, i64 c3, i64 n3,
-    i64 step3)
-{
+    {POINTERS}, i64* places, i64 size, {STEPS})
+{{
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= size) return;
-    const i64 c = i % size2, b = i / size2 % size1, a = i / size2 / size1;
-    places[i] = place_of(i0, a * a0 + b * b0 + c * c0, n0, step0) +
-                place_of(i1, a * a1 + b * b1 + c * c1, n1, step1) +
-                place_of(i2, a * a2 + b * b2 + c * c2, n2, step2) +
-                place_of(i3, a * a3 + b * b3 + c * c3, n3, step3);
-}
+    if (i < size) places[i] = place_of_several(i, {TOLD});
+}}
 """,
     # The adjoint: a thread looks through the few indices that may name its element, in order. There
     # are indices for the first `outer` only.
@@ -153,6 +167,29 @@ extern "C" __global__ void __launch_bounds__(256) put_by_index(
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= size) return;
     x[named_by(indices, i, n, count, inner, step0, step1, step2)] = g ? g[i] : (T)0;
+}
+""",
+    # The bytes of n that indices name become 1, by atomics of words.
+    "mark_named": r"""
+extern "C" __global__ void __launch_bounds__(256) mark_named(
+    const W* indices, int* marks, i64 count, i64 n)
+{
+    const i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
+    if (i >= count) return;
+    i64 index = (i64)indices[i];
+    if (index < 0 || index >= n) index = (index % n + n) % n;
+    atomicOr(marks + index / 4, 1 << index % 4 * 8);
+}
+""",
+    # Along a last dim of n, 1 at the place that an index names, and 0 elsewhere.
+    "one_hot": r"""
+extern "C" __global__ void __launch_bounds__(256) one_hot(
+    const W* indices, i64* y, i64 size, i64 n)
+{
+    const i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
+    if (i >= size) return;
+    const i64 line = i > 0x7fffffff ? i / n : (i64)((unsigned)i / (unsigned)n);
+    y[i] = (i64)indices[line] == i - line * n;
 }
 """,
     # x, (outer, n, inner), += g where indices, (outer, count, inner), say, in any order.

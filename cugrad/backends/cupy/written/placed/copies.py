@@ -18,11 +18,14 @@ __all__ = [
     "INDICES",
     "MOST_Y",
     "STORED",
+    "Word",
     "named_by_one",
     "span",
     "take_rows",
     "taken_along",
     "team_for",
+    "told_of_rows",
+    "word_of",
 ]
 
 Array = Any  # cupy.ndarray
@@ -159,6 +162,16 @@ def take_rows(x: Array, index: Array, result: Array, n: int, spans: Any) -> None
     """Copies rows of planes that an index below n names; `spans` are how many planes there are and
     the bytes from one to the next, those from row to row, and what `span` says of a row.
     """
+    word, numbers, grid = told_of_rows(x, result, index.size, spans)
+    run = kernel(KERNELS["take_rows"], "take_rows", word.stored, name_of(index.dtype), word.pack)
+    rows, count, *rest = numbers
+    run(grid, (BLOCK,), (x, dense(index), result, rows, int64(n), count, *rest))
+
+
+def told_of_rows(x: Array, result: Array, many: int, spans: Any) -> tuple[Word, list[Any], Any]:
+    """What rows are moved by: the words of x, the numbers for a kernel, and its blocks; so `many`
+    rows are taken of each plane.
+    """
     (planes, plane_step), row_step, (width, step) = spans
     apart = width > 1 and step != x.itemsize
     nbytes = x.itemsize if apart else width * x.itemsize
@@ -167,11 +180,10 @@ def take_rows(x: Array, index: Array, result: Array, n: int, spans: Any) -> None
     count = width * x.itemsize // word.size  # elements of a row
     team = team_for(count // word.pack)
     tiles = min(MOST_Y, blocks(count, team * word.pack * 4))
-    run = kernel(KERNELS["take_rows"], "take_rows", word.stored, name_of(index.dtype), word.pack)
-    run((blocks(planes * index.size, BLOCK // team), tiles), (BLOCK,),
-        (x, dense(index), result, int64(planes * index.size), int64(n), int64(index.size),
-         int64(count), *[int64(word.of(s)) for s in steps[:2]],
-         int64(word.of(step) if apart else 1), int32(team)))  # fmt: skip
+    numbers = [int64(planes * many), int64(many), int64(count),
+               *[int64(word.of(s)) for s in steps[:2]], int64(word.of(step) if apart else 1),
+               int32(team)]  # fmt: skip
+    return word, numbers, (blocks(planes * many, BLOCK // team), tiles)
 
 
 taken_along = kept(_taken, ("x", "index"), ("dim",))

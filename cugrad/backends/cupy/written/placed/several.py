@@ -6,27 +6,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import gcd, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
 
+from ...fused.launch import dense_strides
 from ...fused.layouts import Operand, layout_of
+from ...kernels.placed.copies import KERNELS as COPIES
 from ...kernels.placed.sums import KERNELS
 from ..launch import BLOCK, blocks, dense, int64, kernel, name_of
 from ..plans import kept
 from ..registry import forward
-from .copies import INDICES, STORED, named_by_one, span, take_rows, taken_along
+from .copies import INDICES, STORED, named_by_one, span, taken_along, told_of_rows
 from .sums import added_along, with_rows
 
-__all__: list[str] = []
+__all__ = ["INDICES_OF", "MOST", "beside", "named_by_several", "named_together"]
 
 Array = Any  # cupy.ndarray
 Sizes = tuple[int, ...]
 ndarray = cupy.ndarray
 
 MOST = 4  # arrays
-ENDLESS = 1 << 62  # more places than any memory has
 
 
 def named_by_several(indices: Any) -> tuple[Sizes, list[Array | None]] | None:
@@ -45,29 +46,51 @@ def named_by_several(indices: Any) -> tuple[Sizes, list[Array | None]] | None:
     return tuple(dims), [*arrays, *[None] * (MOST - len(arrays))]
 
 
-def _places(arrays: Sequence[Array], sizes: Sequence[int], steps: Sequence[int]) -> Array:
+class Named(NamedTuple):
+    """The shape of arrays of indices together; they, and the numbers by which kernels read them."""
+
+    shape: Sizes
+    arrays: list[Array | None]
+    numbers: list[Any]
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def dtype(self) -> str:
+        return name_of(self.arrays[0].dtype)  # type: ignore[union-attr]
+
+
+def named_together(arrays: Sequence[Array], sizes: Sequence[int], steps: Sequence[int]) -> Named:
     """Where arrays of indices, which broadcast, lead: each to its index within a size, times a
     step.
     """
     shape = np.broadcast_shapes(*[i.shape for i in arrays])
-    result = ndarray(shape, np.int64)
-    operands = [Operand(i.itemsize, i.shape, i.strides) for i in (*arrays, result)]
+    operands = [Operand(i.itemsize, i.shape, i.strides) for i in arrays]
+    operands.append(Operand(8, shape, dense_strides(shape, 8)))
     layout = layout_of(shape, operands, packing=False)
     if layout is None or len(layout.shape) > 3:
-        return _places([dense(cupy.broadcast_to(i, shape)) for i in arrays], sizes, steps)
+        return named_together([dense(cupy.broadcast_to(i, shape)) for i in arrays], sizes, steps)
     missing = 3 - len(layout.shape)
-    numbers = [int64(result.size), *map(int64, ((1,) * missing + layout.shape)[1:])]
-    each = [*zip(layout.strides, sizes, steps)] + [((), 1, 0)] * (MOST - len(arrays))
-    for strides, n, step in each:
+    numbers = [*map(int64, ((1,) * missing + layout.shape)[1:])]
+    absent = MOST - len(arrays)
+    for strides, n, step in [*zip(layout.strides, sizes, steps)] + [((), 1, 0)] * absent:
         numbers += [int64(k) for k in (*(0,) * (3 - len(strides)), *strides, n, step)]
-    name = "places_of_several"
-    run = kernel(KERNELS[name], name, "int64", name_of(arrays[0].dtype))
-    absent = [None] * (MOST - len(arrays))
-    run((blocks(result.size),), (BLOCK,), (*arrays, *absent, result, *numbers))
+    return Named(shape, [*arrays, *[None] * absent], numbers)
+
+
+def _places(arrays: Sequence[Array], sizes: Sequence[int], steps: Sequence[int]) -> Array:
+    """Those places."""
+    named = named_together(arrays, sizes, steps)
+    result, name = ndarray(named.shape, np.int64), "places_of_several"
+    run = kernel(KERNELS[name], name, "int64", named.dtype)
+    run((blocks(result.size),), (BLOCK,),
+        (*named.arrays, result, int64(result.size), *named.numbers))  # fmt: skip
     return result
 
 
-def _beside(dims: Sizes, rank: int) -> tuple[Sizes, Sizes]:
+def beside(dims: Sizes, rank: int) -> tuple[Sizes, Sizes]:
     """The dims before those that are named, and behind them, where these stand together; else all
     of the others stand behind.
     """
@@ -79,7 +102,7 @@ def _beside(dims: Sizes, rank: int) -> tuple[Sizes, Sizes]:
 def _taken(x: Array, *rest: Any) -> Array | None:
     """x at the places that arrays of indices name in some dims."""
     arrays, dims = [i for i in rest[:-1] if i is not None], rest[-1]
-    before, behind = _beside(dims, x.ndim)
+    before, behind = beside(dims, x.ndim)
     if not x.size or x.itemsize not in STORED:
         return None
     if any(x.strides[d] < 0 for d in dims) or span(x, before) is None or span(x, behind) is None:
@@ -90,17 +113,20 @@ def _taken(x: Array, *rest: Any) -> Array | None:
     if within[0] > 1 and within[1] != x.itemsize and x.itemsize > 8:
         return None
     unit = gcd(*[x.strides[d] for d in dims]) or x.itemsize
-    places = _places(arrays, [x.shape[d] for d in dims], [x.strides[d] // unit for d in dims])
-    shape = [x.shape[d] for d in before], places.shape, [x.shape[d] for d in behind]
+    named = named_together(arrays, [x.shape[d] for d in dims], [x.strides[d] // unit for d in dims])
+    shape = [x.shape[d] for d in before], named.shape, [x.shape[d] for d in behind]
     result = ndarray(tuple([n for part in shape for n in part]), x.dtype)
-    take_rows(x, places, result, ENDLESS, (above, unit, within))
+    word, numbers, grid = told_of_rows(x, result, named.size, (above, unit, within))
+    name = "take_rows_of_several"
+    run = kernel(COPIES[name], name, word.stored, named.dtype, word.pack)
+    run(grid, (BLOCK,), (x, *named.arrays, result, *numbers, *named.numbers))
     return result
 
 
 def _added(grad: Array, *rest: Any) -> Array | None:
     """Zeros of a shape, to which grad is added at the places that arrays of indices name."""
     arrays, (shape, dims) = [i for i in rest[:-2] if i is not None], rest[-2:]
-    before, behind = _beside(dims, len(shape))
+    before, behind = beside(dims, len(shape))
     named = [shape[d] for d in dims]
     steps = [prod(named[k + 1 :]) for k in range(len(named))]
     parts = [shape[d] for d in before], [prod(named)], [shape[d] for d in behind]
@@ -122,7 +148,7 @@ _added_at_several = kept(_added, ("grad", *INDICES_OF), ("shape", "dims"), INDIC
 
 @forward("index")
 def index(self: Array, indices: Any) -> Array | None:
-    """In one kernel, of what one array of indices names; in two, of what several do."""
+    """In one kernel."""
     one = named_by_one(indices)
     if one is not None:
         return taken_along(self, one[1], one[0])

@@ -29,7 +29,7 @@ from ..plans import kept
 from ..registry import NodeCall, backward, forward
 from .copies import INDICES, MOST_Y, span, team_for
 
-__all__ = ["STORED_AS", "NamedLines", "added_along", "begin", "lines_of", "with_rows"]
+__all__ = ["STORED_AS", "NamedLines", "added_along", "added_to", "begin", "lines_of", "with_rows"]
 
 Array = Any  # cupy.ndarray
 ndarray = cupy.ndarray
@@ -174,6 +174,29 @@ def scatter(self: Array, index: Array, src: Array, dim: int) -> Array | None:
     if src.dtype != self.dtype or src.shape != index.shape or wanted.deterministic:
         return None
     return _put(self, index, src, dim)
+
+
+@forward("named_by")
+def named_by(index: Array, size: int) -> Array | None:
+    """Zeros, and one kernel. What is answered is a part of them, so no launches are kept."""
+    if name_of(index.dtype) not in INDICES or not (index.size and size):
+        return None
+    marks = begin(ndarray((blocks(size, 4),), np.int32))
+    run = kernel(KERNELS["mark_named"], "mark_named", "int32", name_of(index.dtype))
+    run((blocks(index.size),), (BLOCK,), (dense(index), marks, int64(index.size), int64(size)))
+    return marks.view(bool)[:size]
+
+
+@forward("one_hot", keeps=True)
+def one_hot(self: Array, num_classes: int) -> Array | None:
+    """In one kernel."""
+    if name_of(self.dtype) not in INDICES or not (self.size and num_classes):
+        return None
+    result = ndarray((*self.shape, num_classes), np.int64)
+    run = kernel(KERNELS["one_hot"], "one_hot", "int64", name_of(self.dtype))
+    run((blocks(result.size),), (BLOCK,),
+        (dense(self), result, int64(result.size), int64(num_classes)))  # fmt: skip
+    return result
 
 
 @forward("scatter_zero", keeps=True)
@@ -333,6 +356,10 @@ def index_add(
     return with_rows(self, source, index, self.shape, dim, float(alpha))
 
 
+added_to = kept(
+    lambda self, source, index, dim: with_rows(self, source, index, self.shape, dim),
+    ("self", "source", "index"), ("dim",),
+)  # fmt: skip
 added_along = kept(
     lambda grad, index, shape, dim: with_rows(None, grad, index, shape, dim),
     ("grad", "index"), ("shape", "dim"),
