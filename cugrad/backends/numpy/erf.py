@@ -7,6 +7,10 @@ place. Beyond 3.9 both sides are 1.
 The normal distribution function Φ is 1 / (1 + e^(-x Q(x²))), with Q fitted to log(Φ(x) / Φ(-x)) / x
 on [0, 6.5] so that the greatest error of Φ is least, 3e-8, half a unit in the last place of 1.
 Beyond 6.5 the exponent still grows, and Φ is 0 or 1.
+
+Where Φ is a factor of x, as in gelu, Q is a continued fraction, a + b z + c / (z + d + e / (z + f))
+with z = x²: it takes fewer ways through memory. The greatest error of Φ is 5e-8 then, with rounding
+2e-7; that of PyTorch's gelu is twice as large.
 """
 
 from __future__ import annotations
@@ -33,6 +37,8 @@ Q = np.array([
     -6.519030890958749e-05, 7.266616916237899e-02, 1.5957698830283746,
 ])  # fmt: skip
 MINUS_Q = (-Q * SCALE).astype(np.float32)
+A, B, C = (np.array(-SCALE * v, np.float32) for v in (2.366621805, 0.03627614276, -5.333570781))
+D, E, F = (np.array(v, np.float32) for v in (-23.5936031, 1382.5842, 45.31180889))
 
 
 def erf_float32(x: Array) -> Array:
@@ -74,23 +80,31 @@ def _erf(x: Array) -> Array:
 
 
 def _normal_cdf(x: Array) -> Array:
-    y = odds_against(x, np.square(x))
+    y = _polynomial(np.square(x), MINUS_Q)
+    y *= x
+    powers(y, out=y)
     y += 1
     result: Array = np.divide(1, y, out=y)  # NumPy's reciprocal takes twice the time
     return result
 
 
-def odds_against(x: Array, square: Array, out: Array | None = None) -> Array:
-    """(1 - Φ) / Φ of float32, whose squares are given, in `out` or a new array."""
-    y = _polynomial(square, MINUS_Q, out)
-    y *= x
-    odds: Array = powers(y, out=y)
-    return odds
+def odds_against(x: Array, square: Array, scratch: Array, out: Array) -> None:
+    """Writes (1 - Φ) / Φ of float32, by the continued fraction; uses up the given squares of x."""
+    np.add(square, F, scratch)
+    np.divide(E, scratch, scratch)
+    np.add(scratch, square, scratch)
+    np.add(scratch, D, scratch)
+    np.divide(C, scratch, scratch)
+    np.add(scratch, A, scratch)
+    np.multiply(square, B, square)
+    np.add(scratch, square, scratch)
+    np.multiply(scratch, x, scratch)
+    powers(scratch, out)
 
 
-def _polynomial(x: Array, coefficients: Array, out: Array | None = None) -> Array:
+def _polynomial(x: Array, coefficients: Array) -> Array:
     """The polynomial of these coefficients, of the highest power first, as above."""
-    y: Array = np.asarray(np.multiply(x, coefficients[0], out=out))  # a scalar where x has no dims
+    y: Array = np.asarray(np.multiply(x, coefficients[0]))  # a scalar where x has no dims
     for c in coefficients[1:-1]:
         y += c
         y *= x

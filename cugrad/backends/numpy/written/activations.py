@@ -49,28 +49,31 @@ def _silu(x: Array) -> Array | None:
 
 @backward("silu")
 def _silu_slope(g: Array, saved: Any, params: Any, inputs: Any) -> Any:
-    def block(g: Array, x: Array, out: Array, sigmoid: Array) -> None:
-        _sigmoid_into(x, sigmoid)
-        np.subtract(1, sigmoid, out)  # d x σ(x) = σ(x) (1 + x (1 - σ(x)))
-        out *= x
-        out += 1
-        out *= sigmoid
-        out *= g
+    def block(g: Array, x: Array, out: Array, room: Array) -> None:
+        np.multiply(x, -SCALE, room)
+        powers(room, room)
+        room += 1
+        np.divide(g, room, out)
+        np.divide(1, room, room)
+        np.subtract(1, room, room)  # d x σ(x) = σ(x) (1 + x (1 - σ(x)))
+        room *= x
+        room += 1
+        out *= room
 
     return slope_in_blocks(block, 1, g, saved["self"])
 
 
 @forward("gelu")
 def _gelu(x: Array, approximate: str = "none") -> Array | None:
-    def block(x: Array, out: Array, square: Array) -> None:
+    def block(x: Array, out: Array, square: Array, room: Array) -> None:
         np.square(x, square)
-        odds_against(x, square, out)
+        odds_against(x, square, room, out)
         out += 1
         np.divide(x, out, out)
 
     if approximate == "tanh":
         return in_blocks(_gelu_by_tanh, 0, x)
-    return in_blocks(block, 1, x)
+    return in_blocks(block, 2, x)
 
 
 def _gelu_by_tanh(x: Array, out: Array) -> None:
@@ -90,21 +93,21 @@ def _odds_by_tanh(square: Array, x: Array, out: Array) -> None:
 
 @backward("gelu")
 def _gelu_slope(g: Array, saved: Any, params: Any, inputs: Any) -> Any:
-    def block(g: Array, x: Array, out: Array, density: Array) -> None:
-        np.square(x, density)
-        odds_against(x, density, out)
-        out += 1
-        np.divide(1, out, out)
-        density *= -0.5 * SCALE
+    def block(g: Array, x: Array, out: Array, square: Array, room: Array, density: Array) -> None:
+        np.square(x, square)
+        np.multiply(square, -0.5 * SCALE, density)
+        odds_against(x, square, room, room)
+        room += 1
+        np.divide(1, room, room)
         density += -0.5 * log(2 * pi) * SCALE
-        powers(density, density)
-        density *= x
-        out += density  # d x Φ(x) = Φ(x) + x φ(x)
+        powers(density, out)
+        out *= x
+        out += room  # d x Φ(x) = Φ(x) + x φ(x)
         out *= g
 
     by_tanh = params["approximate"] == "tanh"
-    how = _slope_by_tanh if by_tanh else block
-    return slope_in_blocks(how, 1 + by_tanh, g, saved["self"])
+    how, rooms = (_slope_by_tanh, 2) if by_tanh else (block, 3)
+    return slope_in_blocks(how, rooms, g, saved["self"])
 
 
 def _slope_by_tanh(g: Array, x: Array, out: Array, bend: Array, sigmoid: Array) -> None:

