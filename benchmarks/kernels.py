@@ -295,6 +295,7 @@ def ops() -> list[Case]:
              34, 51),
         Case("GRU, 10 steps", lambda: (tensor(10, 2, 8),), torch.nn.GRU(8, 8), "few, by cuDNN",
              31, 57),
+        ctc(),
         Case("mean of a dim", square(), lambda a: a.mean(-1), "1/1", 1, 1),
         Case("mse_loss", lambda: (tensor(8, 8), tensor(8, 8)), F.mse_loss, "2/1", 3, 4),
         *losses(),
@@ -332,6 +333,13 @@ def puts() -> list[Case]:
         Case("x[t, u] = y", lambda: (tensor(8).detach(),), lambda y: put(y, t, u), "1/0", 1, 0),
         Case("one_hot", lambda: (t,), lambda t: F.one_hot(t, 8), "2/0", 1, 0),
     ]  # fmt: skip
+
+
+def ctc() -> Case:
+    """The means are of numbers, which three functions compute."""
+    labels = torch.tensor([[1, 2, 3], [2, 2, 4], [5, 1, 1]])
+    lose = lambda x: F.ctc_loss(x, labels, (10, 9, 8), (3, 2, 3))
+    return Case("ctc_loss", lambda: (tensor(10, 3, 6),), lose, "4/6", 4, 5)
 
 
 def bags(places: Any) -> list[Case]:

@@ -132,6 +132,8 @@ class Backend(Protocol):
     # of `input, grid, how`, and of `g, input, grid`, which are wanted, `how`
     grid_sample: Callable[..., Array | None] | None
     grid_sample_backward: Callable[..., tuple[Array | None, Array | None] | None]
+    ctc_loss: Callable[..., tuple[Array, Array] | None] | None
+    ctc_loss_backward: Callable[..., Array | None]
 
     def wrap(self, value: Any) -> Array: ...
     def asarray(self, value: Any, dtype: np.dtype[Any] | None = None) -> Array: ...

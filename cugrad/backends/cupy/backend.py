@@ -56,6 +56,8 @@ class CupyBackend:
     attention_of_mask: Any = staticmethod(written.attention_of_mask)
     grid_sample: Any = staticmethod(written.grid_sample)
     grid_sample_backward: Any = staticmethod(written.grid_sample_backward)
+    ctc_loss: Any = staticmethod(written.ctc_loss)
+    ctc_loss_backward: Any = staticmethod(written.ctc_loss_backward)
     plus: Any = staticmethod(plus)
     add_to: Any = staticmethod(add_to)
     model: Any = None
@@ -82,6 +84,8 @@ class CupyBackend:
             self.attention_of_mask = placed(written.attention_of_mask)
             self.grid_sample = placed(written.grid_sample.general)
             self.grid_sample_backward = placed(written.grid_sample_backward.general)
+            self.ctc_loss = placed(written.ctc_loss.general)
+            self.ctc_loss_backward = placed(written.ctc_loss_backward.general)
 
     # rows
 

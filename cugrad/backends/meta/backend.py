@@ -53,6 +53,7 @@ class MetaBackend:
     array_types: tuple[type, ...] = (MetaArray,)
     attention: Any = None  # by rows
     grid_sample: Any = None
+    ctc_loss: Any = None
     model: Any = None
     host_seconds = staticmethod(perf_counter)
 

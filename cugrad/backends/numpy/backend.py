@@ -366,6 +366,7 @@ class NumpyBackend:
     xp = NumpyNamespace(cache_elements=Features.block_elements)
     attention: Any = None  # by rows
     grid_sample: Any = None
+    ctc_loss: Any = None
     model: Any = None
     host_seconds = staticmethod(perf_counter)
 

@@ -105,6 +105,7 @@ class SimulatedBackend:
     attention_backward: Any = staticmethod(attention_backward)
     attention_of_mask: Any = staticmethod(attention_of_mask)
     grid_sample: Any = None  # by rows
+    ctc_loss: Any = None
 
     def __init__(self, device_type: str = "simulated") -> None:
         self.name, self.device_type = "simulated", device_type

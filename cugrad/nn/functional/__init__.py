@@ -20,6 +20,7 @@ from ...linalg.distances import pdist as pdist
 from ...runtime.absent import explain as _explain
 from ...tensor import Tensor as Tensor
 from .activation import *
+from .alignments import *
 from .attention import *
 from .class_losses import *
 from .conv import *

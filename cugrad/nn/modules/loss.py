@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...tensor import Tensor
-from ..functional import class_losses, loss, margin_losses
+from ..functional import alignments, class_losses, loss, margin_losses
 from .linear_cross_entropy_options import LinearCrossEntropyLoss, _Loss, _WeightedLoss
 
 __all__ = [
@@ -456,7 +456,7 @@ class CTCLoss(_Loss):
         self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any
     ) -> Tensor:
         """The loss of log-probabilities (T, N, C); see `functional.ctc_loss`."""
-        return margin_losses.ctc_loss(
+        return alignments.ctc_loss(
             log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction,
             self.zero_infinity,
         )  # fmt: skip

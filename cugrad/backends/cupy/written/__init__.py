@@ -19,6 +19,7 @@ from . import (
     sliding,
     totals,
 )
+from .alignments import ctc_loss, ctc_loss_backward
 from .attention import attention, attention_backward, attention_of_mask
 from .registry import backward_of, forward_of
 from .sliding.pooling import grid_sample, grid_sample_backward
@@ -28,6 +29,8 @@ __all__ = [
     "attention_backward",
     "attention_of_mask",
     "backward_of",
+    "ctc_loss",
+    "ctc_loss_backward",
     "cells",
     "forward_of",
     "grid_sample",
