@@ -248,6 +248,20 @@ def test_undefined_gradients_must_count_as_zero() -> None:
         gradcheck(func, real(cugrad, 3))
 
 
+def test_drawn_grad_outputs_are_below_one_in_each_part() -> None:
+    seen: list[Any] = []
+
+    def noted(z: Any) -> Any:
+        out = z * z
+        out.register_hook(lambda g: seen.append(g.detach().cpu().numpy()))
+        return out
+
+    z = cugrad.full((3, 4), 0.5 + 0.5j, dtype=cugrad.complex128, requires_grad=True)
+    assert gradgradcheck(noted, z)
+    parts = np.array([[g.real, g.imag] for g in seen])
+    assert len(seen) > 10 and np.abs(parts).max() < 1.001  # with what it is perturbed by
+
+
 def test_inputs_come_back_as_they_were() -> None:
     """They are perturbed in place, so that a function may reach them through a closure."""
     x = real(cugrad, 2, 3)

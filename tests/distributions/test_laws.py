@@ -247,6 +247,13 @@ def test_refused_values() -> None:
         made(cugrad, "Normal")[0].log_prob(cugrad.zeros(3))
     with pytest.raises(ValueError, match="but not both"):
         laws.Bernoulli()
+    with pytest.raises(ValueError, match="greater than ndim - 1 = 1"):
+        laws.Wishart(cugrad.tensor(1.0), covariance_matrix=cugrad.eye(2))
+
+
+def test_above_the_support_all_has_been() -> None:
+    law = laws.ContinuousBernoulli(cugrad.tensor(0.3), validate_args=False)
+    assert law.cdf(cugrad.tensor([-0.5, 0.0, 1.0, 1.5])).tolist() == [0.0, 0.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize("name", CASES)

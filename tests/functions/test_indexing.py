@@ -71,6 +71,13 @@ def test_scatter_reduce(lib: Any, reduce: str, include_self: bool) -> None:
     assert x.grad[1].item() == 1.0
 
 
+def test_an_index_that_is_none_is_named(lib: Any) -> None:
+    x = lib.ones(2, 3)
+    for call in (lambda: lib.take(x, [0]), lambda: lib.take_along_dim(x, [0])):
+        with pytest.raises(TypeError, match=r"argument '(index|indices)' \(position 2\)"):
+            call()
+
+
 def test_scattering_in_place(lib: Any) -> None:
     x = lib.arange(4.0).requires_grad_()
     y = x * 1

@@ -173,6 +173,15 @@ def test_filling_forgets_the_past() -> None:
         x.normal_()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_chances_are_compared_in_their_own_precision(dtype: Any, device: str) -> None:
+    chances = torch.full((64,), 0.3, dtype=dtype)
+    torch.manual_seed(5)
+    below = torch.rand(64, dtype=dtype) < chances
+    torch.manual_seed(5)
+    assert torch.equal(torch.bernoulli(chances).bool(), below)
+
+
 @pytest.mark.parametrize(
     "draw, error, words",
     [
@@ -184,7 +193,8 @@ def test_filling_forgets_the_past() -> None:
         (lambda: torch.zeros(2).uniform_(1, 0), RuntimeError, "from=1 > to=0"),
         (lambda: torch.zeros(2).bernoulli_(2.0), RuntimeError, "p to be in"),
         (lambda: torch.multinomial(torch.ones(3), 4), RuntimeError, "without replacement"),
-        (lambda: torch.set_rng_state(torch.zeros(3, device="cpu")), TypeError, "ByteTensor"),
+        (lambda: torch.set_rng_state(torch.zeros(3, device="cpu")), TypeError, r"got \S*float32;"),
+        (lambda: torch.set_rng_state([3]), TypeError, "ByteTensor, but got list;"),
         (
             lambda: torch.set_rng_state(torch.zeros(3, dtype=torch.uint8, device="cpu")),
             RuntimeError,

@@ -175,3 +175,11 @@ def test_a_grid_that_ends_at_the_border_has_no_slope_there(
         assert not x[:, -1].any()
     inside = abs(float(x[1, 1]))
     assert inside == pytest.approx(16.5 if mode == "bilinear" else 0.0)
+
+
+def test_a_size_that_stays_is_a_copy(lib: Any) -> None:
+    x = lib.ones(1, 1, 3, 3)
+    for mode in ("nearest", "nearest-exact", "bilinear", "bicubic", "area"):
+        y = lib.nn.functional.interpolate(x, size=(3, 3), mode=mode)
+        y.zero_()
+        assert x.sum().item() == 9, mode

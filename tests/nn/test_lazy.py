@@ -14,7 +14,7 @@ from cugrad import nn
 
 # The layer, its arguments, and the shape of an input.
 LAYERS: list[tuple[str, tuple[Any, ...], tuple[int, ...]]] = [
-    ("Linear", (4,), (5, 3)),
+    ("Linear", (4,), (5, 2, 3)),
     *[(f"Conv{n}d", (4, 3), (2, 3) + (6,) * n) for n in (1, 2, 3)],
     *[(f"ConvTranspose{n}d", (4, 3), (2, 3) + (4,) * n) for n in (1, 2, 3)],
     *[(f"BatchNorm{n}d", (), (2, 3) + (4,) * n) for n in (1, 2, 3)],

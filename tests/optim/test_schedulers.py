@@ -101,6 +101,12 @@ def epochs(opt: Any, scheduler: Any, numbers: Any, momentum: str = "momentum") -
     return seen
 
 
+def test_all_begin_at_the_same_epoch(torch: Any) -> None:
+    theirs, ours = ({name: getattr(begin(lib, name)[1], "last_epoch", None) for name in CASES}
+                    for lib in (torch, cugrad))  # fmt: skip
+    assert ours == theirs
+
+
 @every_case
 @pytest.mark.parametrize("tensors", [False, True], ids=["floats", "tensors"])
 def test_fifty_epochs_equal_pytorch(name: str, tensors: bool, torch: Any) -> None:

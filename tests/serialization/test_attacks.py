@@ -463,6 +463,13 @@ def test_archives_of_other_things() -> None:
         cugrad.load(archive(pickle.dumps(1, 2), byteorder=b"middle"))
 
 
+def test_a_length_below_zero_leads_nowhere() -> None:
+    """Neither back into what has been read, which would never end."""
+    data = b"\x80\x02" + pickle.LONG4 + struct.pack("<i", -5) + b"."
+    with pytest.raises(pickle.UnpicklingError, match="ends within -5 bytes"):
+        cugrad.load(archive(data))
+
+
 def test_every_truncation() -> None:
     data = good()
     for end in range(len(data)):
