@@ -278,12 +278,22 @@ def restore_functions() -> None:
         importlib.import_module("tests.support.overriding").switch_off()
 
 
+def seed(number: int) -> None:
+    random.seed(number)
+    np.random.seed(number)
+    importlib.import_module("cugrad").manual_seed(number)
+
+
 @pytest.fixture(autouse=True)
-def sealed_state(placed: None) -> Iterator[None]:
-    """Fails a test that leaks global state, and puts the state back: one leak fails one test."""
+def sealed_state(request: pytest.FixtureRequest, placed: None) -> Iterator[None]:
+    """Fails a test that leaks global state, and puts the state back: one leak fails one test.
+
+    Each has its own fixed seed, whichever tests ran before it.
+    """
     states = [(name, state, fields_of(state)) for name, state in watched()]
     environment = variables()
     restore_functions()  # which a module of tests that defines a subclass has switched
+    seed(zlib.crc32(request.node.nodeid.encode()))
     yield
     leaks = []
     for name, state, before in states:
@@ -297,14 +307,3 @@ def sealed_state(placed: None) -> Iterator[None]:
     if (now := variables()) != environment:
         leaks += put_back(environment, now)
     assert not leaks, "the test leaks global state:\n" + "\n".join(leaks)
-
-
-@pytest.fixture(autouse=True)
-def seeded(request: pytest.FixtureRequest) -> None:
-    """Gives each test its own fixed seed, whichever tests ran before it."""
-    import cugrad
-
-    seed = zlib.crc32(request.node.nodeid.encode())
-    random.seed(seed)
-    np.random.seed(seed)
-    cugrad.manual_seed(seed)

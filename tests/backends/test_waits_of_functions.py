@@ -40,7 +40,7 @@ else:
     from tests.ops.test_opinfo import PRESENT
 
     STATE = fake_cuda.STATE
-    SAMPLES = 3  # of each function, from all over its list
+    SAMPLES = 2  # of each function, from all over its list
     # What copies something to the device, as what PyTorch does there.
     COPIES = {
         "__getitem__": "lists of indices are the host's",
@@ -115,6 +115,7 @@ else:
 
     def name_in_a_capture(call: Any) -> str:
         """The name that the error of a capture begins with; "" where there is none."""
+        gc.freeze()  # a capture begins with a collection, which is not to walk through PyTorch
         try:
             with cugrad.cuda.graph(cugrad.cuda.CUDAGraph()):
                 call()
@@ -122,12 +123,6 @@ else:
             found = re.match(r"cuda graph: (\S+) \(line", str(error))
             return found[1] if found else str(error)
         return ""
-
-    @pytest.fixture(scope="module", autouse=True)
-    def little_garbage() -> None:
-        """A capture begins with a collection, which is not to walk through PyTorch each time."""
-        gc.collect()
-        gc.freeze()
 
     @pytest.mark.parametrize("name", PRESENT)
     @pytest.mark.filterwarnings("ignore")

@@ -178,9 +178,13 @@ def plainly(name: str) -> Any:
     return trained(None, USES[name])[0]
 
 
-@pytest.mark.parametrize("policy", ["latest", "earliest", "random"])
-@pytest.mark.parametrize("places", PLACES)
-@pytest.mark.parametrize("name", USES)
+POLICIES = ("latest", "earliest", "random")
+# Each use in each place, under one of the policies: any two of the three meet.
+CASES = [(name, places, POLICIES[(i + k) % 3])
+         for i, name in enumerate(USES) for k, places in enumerate(PLACES)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "places", "policy"), CASES)
 def test_what_is_done_between_backward_and_the_step_is_before_it(
     name: str, places: str, policy: str
 ) -> None:
