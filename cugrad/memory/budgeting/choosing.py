@@ -82,27 +82,31 @@ class Candidate(NamedTuple):
         """Bytes of the host that are taken."""
         return self.layout.of_host(self.places, self.away)
 
-    def by_event(self, events: int) -> Any:
-        """Bytes of the three kinds that are on the device in each event of a step that begins with
-        no gradients.
+    @property
+    def beside_step(self) -> int:
+        """Bytes that the optimizer's step takes beside those."""
+        return self.layout.beside_step(self.away, self.places["states"] == "host")
+
+    def placed(self, events: int) -> Any:
+        """Bytes at most of what is placed, of each kind, that are on the device in each event of a
+        step that begins with no gradients.
         """
         layout, count, places = self.layout, self.away, self.places
-        gradients = layout.whole(0, count, events)
-        if not layout.on_host:
-            most = layout.in_window("gradients", places["gradients"], count, self.window)
-            gradients = gradients.clip(max=most)
-        others = [layout.in_window(kind, places[kind], count, self.window)
-                  for kind in ("weights", "states")]  # fmt: skip
-        states = layout.bytes_of("states") - layout.bytes_of("states", count)
-        return self.of_those_that_stay(events) + gradients + (sum(others) + states)
+        most = [layout.in_window(kind, places[kind], count, self.window) for kind in KINDS]
+        placed = np.empty((events, len(KINDS)), np.int64)
+        placed[:] = most
+        whole = layout.whole(0, count, events)
+        placed[:, 1] = whole if layout.on_host else whole.clip(max=most[1])
+        return placed
 
-    def of_those_that_stay(self, events: int) -> Any:
-        """Bytes of weights, gradients and what is small that are on the device in each event of a
-        first step, beside what is elsewhere.
+    def of_those_that_stay(self, events: int, has_states: bool = True) -> Any:
+        """Bytes of what is not placed that are on the device in each event of such a step; a first
+        one may have no states yet.
         """
         layout, count = self.layout, self.away
-        weights = layout.bytes_of("weights") - layout.bytes_of("weights", count)
-        return layout.whole(count, layout.count, events) + (layout.fixed + weights)
+        kinds = ("weights", "states") if has_states else ("weights",)
+        others = sum([layout.bytes_of(kind) - layout.bytes_of(kind, count) for kind in kinds])
+        return layout.whole(count, layout.count, events) + (layout.fixed + others)
 
 
 class ModelParts:
@@ -188,14 +192,15 @@ class ModelParts:
         there = [kind for kind in KINDS if places[kind] in ("host", "stream")]
         return sum([self.sums[kind][count] for kind in there])
 
-    def beside_step(self, count: int) -> int:
+    def beside_step(self, count: int, is_host: bool) -> int:
         """Bytes that a step takes beside that: a copy of what a bucket changes, where that has no
-        other place, and what that computes in.
+        other place, and what that computes in, if the host does not step.
         """
         if not count:
             return 0
         together = min(SMALL, self.sums["weights"][-1] // BUCKETS) if count < self.count else 0
-        return max(self.most_work[count], 2 * together, self.largest_that_stays[count])
+        work = 0 if is_host else self.most_work[count]
+        return max(work, 2 * together, self.largest_that_stays[count])
 
 
 class Forecasts:

@@ -67,7 +67,7 @@ class Inventory:
         largest, least = layout.most["weights"][count], layout.largest_whole(count)
         streams = places["states"] in ("stream", "disk")
         several = {max(k * largest, least) for k in (STREAMED if streams else PARTS)}
-        several.add(max(self.owner.limit // SHARE, least))
+        several.add(self.owner.limit // SHARE)  # may be less than one tensor, which comes alone
         return sorted(several, reverse=True)
 
     def at(
@@ -106,8 +106,8 @@ class Inventory:
             )
         if there < layout.count and chosen.resident > limit:
             return self._with_little_of_host(places, room)
-        if layout.fixed + 3 * chosen.window > limit:
-            window = layout.largest_whole(there)
+        if layout.fixed + 6 * chosen.window > limit:  # of each kind one is used, and one leaves
+            window = min(chosen.window, limit // SHARE)
             resident = layout.resident(places, there, window)
             chosen = chosen._replace(window=window, resident=resident)
         return chosen

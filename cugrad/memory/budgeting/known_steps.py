@@ -208,7 +208,8 @@ class SeenStep:
         self.now, self.courses = now, [now]
         self.owns = [e.own for e in step.events]
         self.first_peak = self.peak = 0  # of the step that was measured, and of the last one
-        self.training: list[int] = []  # bytes of weights and gradients from elsewhere, by event
+        # bytes of weights, gradients and states that are placed and were here, by event
+        self.training: list[tuple[int, ...]] = []
         self.steps = 0  # that have followed it, to their end
         self.here = before  # bytes in use before the last step
         self.beyond = 0  # bytes in use before the last step, more than its course was made for

@@ -52,13 +52,13 @@ class _MeasuredEvent:
 
     __slots__ = ("name", "end", "left_out", "peak", "base", "own", "training")
 
-    def __init__(self, name: str, training: int) -> None:
+    def __init__(self, name: str, training: tuple[int, ...]) -> None:
         self.name = name
         self.end: Any = None  # the time of its end, as an event of the device
         self.left_out: list[tuple[Any, Any]] = []  # copies and recomputations within it
         self.peak = 0  # bytes in use at most
         self.base = 0  # of them, those that were not away before
-        self.training = training  # bytes of weights and gradients that were elsewhere, at least
+        self.training = training  # bytes that are placed and were here, at least, by their kind
         self.own = 0  # bytes at most beyond those in use as it began, or as what it reads was here
 
 
@@ -66,7 +66,7 @@ class Measurement:
     """Watches one forward and its backward while a policy that needs little memory runs."""
 
     def __init__(
-        self, backend: Backend, before: int, training: Callable[[], int] | None = None
+        self, backend: Backend, before: int, training: Callable[[], tuple[int, ...]] | None = None
     ) -> None:
         self.backend = backend
         self.training = training  # bytes that have come from elsewhere
@@ -125,8 +125,8 @@ class Measurement:
         """The most bytes that were in use."""
         return max([span.peak for span in self.spans], default=0)
 
-    def _training(self) -> int:
-        return 0 if self.training is None else self.training()
+    def _training(self) -> tuple[int, ...]:
+        return () if self.training is None else self.training()
 
     def _look(self) -> None:
         """Counts the peak since the last look as that of the last span, and begins a new one."""
@@ -175,7 +175,8 @@ class Measurement:
     def leave(self) -> None:
         """An op, or a node, has ended. Time and memory before the next one count as its own."""
         span = self.spans[-1]
-        span.end, span.training = self.mark(), min(span.training, self._training())
+        span.end = self.mark()
+        span.training = tuple(map(min, span.training, self._training()))
         span.left_out, self._left_out = self._left_out, []
         start, freed = self._start, self._freed
         self._look()

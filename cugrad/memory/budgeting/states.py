@@ -52,18 +52,27 @@ _known: weakref.WeakKeyDictionary[Any, dict[Any, Known]] = weakref.WeakKeyDictio
 
 
 class MeasuredStep:
-    """What the first step has shown. `there` are the bytes of the three kinds that the device had,
-    by event, with the places `before`.
+    """What the first step has shown, with the places `before`: of the bytes of the three kinds that
+    the device had, by event, those that `stay`, and those `placed`, for each kind.
     """
 
-    def __init__(self, step: Any, passes: int, before: Candidate, there: Any) -> None:
-        self.step, self.passes, self.before, self.there = step, passes, before, there
+    def __init__(self, step: Any, passes: int, before: Candidate, stay: Any, placed: Any) -> None:
+        self.step, self.passes, self.before = step, passes, before
+        self.stay, self.placed = stay, placed
+        self.there = stay + placed.sum(axis=1)
         self.computing = sum([event.seconds for event in step.events])
         self.misses = self.less = 0  # steps over the limit, by so many bytes in all
 
     def shifts(self, candidate: Candidate) -> Any:
         """Bytes that are in use beyond those, by event, with other places."""
-        return candidate.by_event(len(self.there)) - self.there
+        events, before = len(self.there), self.before
+        placed = candidate.placed(events)
+        if (candidate.window, candidate.away) == (before.window, before.away):
+            # as measured, but for the weights that come ahead once their order is known
+            for k, (kind, ahead) in enumerate(zip(KINDS[:2], (candidate.window, 0))):
+                if candidate.places[kind] == before.places[kind]:
+                    placed[:, k] = np.minimum(placed[:, k], self.placed[:, k] + ahead)
+        return candidate.of_those_that_stay(events) + placed.sum(axis=1) - self.there
 
 
 class StatesOfBudget:
@@ -113,10 +122,10 @@ class StatesOfBudget:
         self._seen: MeasuredStep | None = None
         self._host: float | None = None  # bytes a second
 
-    def on_device(self) -> int:
-        """Bytes of what is placed that the device has now."""
+    def on_device(self) -> tuple[int, ...]:
+        """Bytes of what is placed that the device has now, of each kind."""
         windows = () if self.context is None else self.context._windows.values()
-        return sum([window.swept() for window in windows if window.limit is not None])
+        return tuple([window.swept() if window.limit is not None else 0 for window in windows])
 
     def let_go(self) -> None:
         """Waits until what is on its way out has left: a step that is measured begins with that."""
@@ -281,11 +290,9 @@ class StatesOfBudget:
         parts = [p._replace(whole=self._events.get(p.key, n - 1)) for p in of.parts]
         self.inventory.layout = ModelParts(parts, of.fixed, of.in_pieces, of.on_host)
         before = before._replace(layout=self.inventory.layout)
-        if any(seen.training):
-            there = before.of_those_that_stay(n) + np.array(seen.training, np.int64)
-        else:
-            there = before.by_event(n)
-        self._seen = MeasuredStep(step, passes, before, there)
+        stay = before.of_those_that_stay(n, has_states=False)
+        placed = np.array(seen.training, np.int64) if any(seen.training) else before.placed(n)
+        self._seen = MeasuredStep(step, passes, before, stay, placed)
 
     def _chosen_anew(self) -> Candidate:
         """Takes the fastest places with which a plan for what is saved fits."""
@@ -335,7 +342,7 @@ class StatesOfBudget:
 
     def _has_room(self, candidate: Candidate, limit: int) -> bool:
         """Whether the optimizer's step fits, and the host has what it should."""
-        taken = candidate.resident + candidate.layout.beside_step(candidate.away)
+        taken = candidate.resident + candidate.beside_step
         there, room = candidate.of_host, self.inventory.room_of_host()
         return taken <= limit and (there <= room or not there)
 
