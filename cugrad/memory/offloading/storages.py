@@ -14,6 +14,7 @@ from .span import Span
 __all__ = ["Storages", "fresh_bytes", "relate"]
 
 FEW = 12  # spans of one storage that are looked through one by one
+MANY = 16  # among which those that are gone are looked for
 
 
 class Spans:
@@ -62,7 +63,9 @@ class Storages:
             self._live[key] = [ref]
         else:
             refs.append(ref)
-            if len(refs) > FEW:
+            if len(refs) >= MANY and len(refs).bit_count() == 1:  # not each time: most may be alive
+                self._forget_dead(key, refs)
+            elif len(refs) > FEW:
                 if key in self._many:
                     self._many[key].add(ref)
                 else:
@@ -74,6 +77,12 @@ class Storages:
             }  # fmt: skip
             self._many = {key: spans for key, spans in self._many.items() if key in self._live}
             self._sweep = max(64, 2 * len(self._live))
+
+    def _forget_dead(self, key: int, refs: list[weakref.ref[Span]]) -> None:
+        """Spans of storages that are gone, whose id others have had since, make room."""
+        refs[:] = [ref for ref in refs if ref() is not None]
+        if self._many.pop(key, None) is not None and len(refs) > FEW:
+            self._many[key] = Spans(refs)
 
     def mend(self) -> None:
         """Restores the order that an exception in `add` or `others` has left unfinished."""
@@ -143,9 +152,7 @@ class Storages:
             elif s.counter is counter and s.version == now and s.root() is root:
                 spans.append(s)
         if gone:
-            refs[:] = [ref for ref in refs if ref() is not None]
-            if self._many.pop(id(root), None) is not None and len(refs) > FEW:
-                self._many[id(root)] = Spans(refs)
+            self._forget_dead(id(root), refs)
         return spans
 
 

@@ -322,6 +322,22 @@ def test_nothing_is_held_behind_it() -> None:
     assert held[0] == held[1]
 
 
+@pytest.mark.parametrize("place", ["states streamed", "all streamed", "all on the host"])
+def test_a_loop_remembers_nothing_of_steps_that_were(place: str) -> None:
+    """Of a storage whose id many others had before, nothing is looked through but what is there."""
+    net = cugrad.nn.Linear(16, 16).to("simulated")
+    optimizer = cugrad.optim.Adam(net.parameters())
+    x = cugrad.ones(4, 16, device="simulated")
+    options: Any = {"window": "3KiB", "min_bytes": 0, **PLACES[place]}
+    with memory.offload_states(net, optimizer, **options) as placed:
+        for _ in range(100):
+            optimizer.zero_grad()
+            net(x).square().mean().backward()
+            optimizer.step()
+        (engine,) = placed._followed.engines  # type: ignore[union-attr]
+        assert max(map(len, engine.storages._live.values())) < 20
+
+
 def test_bytes_move_once() -> None:
     """A gradient goes out once a step; a weight comes in as often as the window makes it."""
     weight, count, steps = 64 * 64 * 4, 12, 4
