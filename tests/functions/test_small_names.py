@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 
+import pytest
+
 import cugrad
 
 
@@ -32,3 +34,12 @@ def test_sums_of_adagrad_are_shared() -> None:
 def test_what_a_process_has_raised() -> None:
     error = cugrad.multiprocessing.ProcessRaisedException("it fell", error_index=1, error_pid=7)
     assert (error.msg, error.error_index, error.pid) == ("it fell", 1, 7)
+
+
+@pytest.mark.parametrize("name", ["cat", "concat", "concatenate"])
+def test_errors_of_what_joins_name_the_function(name: str) -> None:
+    function = getattr(cugrad, name)
+    assert function.__name__ == name
+    for wrong in (cugrad.ones(2), 5, [cugrad.ones(2), 3]):
+        with pytest.raises(TypeError, match=rf"^{name}\(\): argument 'tensors'"):
+            function(wrong)

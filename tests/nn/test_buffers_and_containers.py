@@ -192,3 +192,23 @@ def test_containers_refuse_and_order_as_pytorchs(lib: Any) -> None:
     ):  # fmt: skip
         with pytest.raises(error, match=text):
             call()
+
+
+def test_texts_of_lists_and_dicts_in_one_another(lib: Any) -> None:
+    """What is put in has a line; modules have another one, as in any module."""
+    nn = lib.nn
+    inner = nn.ParameterList([lib.ones(2)])
+    outer = nn.ParameterDict({"list": inner, "number": 3, "layer": nn.Linear(1, 1)})
+    if inner[0].device.type != "cpu":
+        return  # it has a line that says where
+    one = f"Parameter containing: [{lib.float32} of size 2]"
+    assert repr(inner) == f"ParameterList(  (0): {one})"
+    assert repr(nn.Sequential(outer, nn.ParameterDict())) == (
+        "Sequential(\n  (0): ParameterDict(\n"
+        "      (layer): Object of type: Linear\n"
+        "      (list): Object of type: ParameterList\n"
+        "      (number): Object of type: int\n"
+        "    (layer): Linear(in_features=1, out_features=1, bias=True)\n"
+        f"    (list): ParameterList(  (0): {one})\n"
+        "  )\n  (1): ParameterDict()\n)"
+    )

@@ -190,14 +190,30 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     >>> torch.cat([torch.zeros(2, 3), torch.ones(1, 3)]).shape
     torch.Size([3, 3])
     """
+    return _joined(tensors, dim, "cat")
+
+
+@joining
+def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """`cat`."""
+    return _joined(tensors, dim, "concat")
+
+
+@joining
+def concatenate(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """`cat`."""
+    return _joined(tensors, dim, "concatenate")
+
+
+def _joined(tensors: Sequence[Tensor], dim: int, name: str) -> Tensor:
     if isinstance(tensors, Tensor):
         raise TypeError(
-            "cat(): argument 'tensors' (position 1) must be tuple of Tensors, not Tensor"
+            f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not Tensor"
         )
     try:
         shapes = [x._array.shape for x in tensors]
     except (AttributeError, NoArray):
-        shapes = [array_of(x, "cat", "tensors").shape for x in tensors]
+        shapes = [array_of(x, name, "tensors").shape for x in tensors]
     if not shapes:
         raise ValueError("torch.cat(): expected a non-empty list of Tensors")
     first, empty = shapes[0], []
@@ -231,9 +247,6 @@ def _check_joins(first: tuple[int, ...], shape: tuple[int, ...], dim: int, numbe
                 f"Sizes of tensors must match except in dimension {dim}. Expected size {a} but "
                 f"got size {b} for tensor number {number} in the list."
             )
-
-
-concat = concatenate = cat
 
 
 @joining

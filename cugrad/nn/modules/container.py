@@ -268,8 +268,6 @@ def _held(value: Any) -> Any:
 
 
 def _described(value: Any, kind_of: Callable[[Any], Any] = attrgetter("dtype")) -> str:
-    if isinstance(value, (ParameterList, ParameterDict)):
-        return repr(value)
     if not isinstance(value, Tensor):
         return f"Object of type: {type(value).__name__}"
     kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
@@ -338,9 +336,8 @@ class ParameterList(Module):
             self.append(value)
         return self
 
-    def __repr__(self) -> str:
-        lines = [f"\n    ({k}): {_described(value)}" for k, value in enumerate(self)]
-        return f"{self._get_name()}({''.join(lines)}{chr(10) if lines else ''})"
+    def extra_repr(self) -> str:
+        return "\n".join([f"  ({k}): {_described(value)}" for k, value in enumerate(self)])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("ParameterList should not be called.")
@@ -460,9 +457,8 @@ class ParameterDict(Module):
         for key, value in pairs:
             self[key] = value
 
-    def __repr__(self) -> str:
-        lines = [f"\n    ({key}): {_described(value, typename)}" for key, value in self.items()]
-        return f"{self._get_name()}({''.join(lines)}{chr(10) if lines else ''})"
+    def extra_repr(self) -> str:
+        return "\n".join([f"  ({k}): {_described(v, typename)}" for k, v in self.items()])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("ParameterDict should not be called.")
