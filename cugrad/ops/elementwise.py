@@ -22,8 +22,8 @@ row("sub", "self other", "subtract", ELEMENTWISE, self=lambda g: g, other=lambda
     number_first="alpha", doc="input - other")  # fmt: skip
 row("mul", "self other", "multiply", ELEMENTWISE,
     self=lambda g, other: g * other, other=lambda g, self: g * self, flops=each_flops,
-    doc="input * other")  # fmt: skip
-row("div", "self other", "true_divide", ELEMENTWISE, promote="float",
+    exact="other", doc="input * other")  # fmt: skip
+row("div", "self other", "true_divide", ELEMENTWISE, promote="float", exact="other",
     self=lambda g, other: g / other,
     other=lambda g, self, other: -g * (self / other) / other, doc="input / other")  # fmt: skip
 row("neg", "self", "negative", ELEMENTWISE, widens=False, self=lambda g: -g, doc="-input")

@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import dtypes
 from ..backends import backend_of
-from ..dtypes import COMPLEX, FLOAT, INTEGER, dtype
+from ..dtypes import COMPLEX, FLOAT, INTEGER, dtype, is_half
 
 SCALARS = (bool, int, float, complex)
 
@@ -78,17 +78,38 @@ def meet(op: Any, operands: list[Any]) -> tuple[list[Any], Any]:
         target = dtypes.get_default_dtype()
     numpy_dtype, changed = target.numpy, False
     met = list(operands)
+    exact = _exact(op, operands, target) if op.exact else None
     for i in range(len(operands)) if op.variadic else op.promoted:
         x = operands[i]
         if x is None:
             continue
-        if type(x) in SCALARS:
+        if i == exact:
+            changed = changed or type(x) not in SCALARS
+            met[i] = float(x) if type(x) in SCALARS else x.astype(np.float32)
+        elif type(x) in SCALARS:
             met[i] = fit_scalar(x, target)
         elif x.dtype != numpy_dtype:
             cast = backend_of(x).xp.cast
             met[i] = x.astype(numpy_dtype) if cast is None else cast(x, numpy_dtype)
             changed = True
     return met, numpy_dtype if changed else None
+
+
+def _exact(op: Any, operands: list[Any], target: dtype) -> int | None:
+    """Which operand meets others of half precision on the host as it is, rounded with the result
+    alone: a real number, or an array of no dims, that the row says is exact.
+    """
+    i = op.inputs.index(op.exact)
+    x = operands[i]
+    if not is_half(target.numpy) or not all(type(a) is np.ndarray for a in operands if a is not x):
+        return None
+    return i if type(x) in SCALARS or is_exact(x, target.numpy) else None
+
+
+def is_exact(x: Any, half: Any) -> bool:
+    """Whether an array, or a tensor, is one number on the host of another dtype than `half`."""
+    array = getattr(x, "_array", x)
+    return type(array) is np.ndarray and not array.ndim and array.dtype != half
 
 
 def check_numbers(op: Any, operands: list[Any], params: dict[str, Any]) -> None:

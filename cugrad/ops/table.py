@@ -57,7 +57,7 @@ class Op:
         "holomorphic", "node_name", "_gradients", "doc", "many", "_counted", "inplace", "held",
         "inherits", "cost", "flops", "refuses", "fits", "public", "also", "out", "in_place",
         "widens", "passes", "dense", "lies", "number_first", "kernels", "demands", "numbers",
-        "_saves",
+        "_saves", "exact",
     )  # fmt: skip
 
     def __init__(
@@ -91,6 +91,7 @@ class Op:
         widens: bool = True,
         passes: int | None = None,
         kernels: tuple[int, int] = (0, 0),
+        exact: str = "",
         doc: str = "",
         **formulas: Formula,
     ) -> None:
@@ -120,6 +121,7 @@ class Op:
         self.lies = lying_as if dense == AS_INPUT else None  # as the first operands do
         self.widens = widens  # whether a host computes half precision in float32, rounded once
         self.passes = passes  # of the forward over its elements, where its code has more than calls
+        self.exact = exact  # an input of which a host rounds one number to half precision never
         self.kernels = kernels  # that a GPU has for its forward, and its gradients, if any
         self.node_name = node or _camel(name) + "Backward0"
         self.ufunc = forward if isinstance(forward, str) else None

@@ -116,6 +116,7 @@ def _scope(op: Op, half: bool = False) -> dict[str, Any]:
         "versions_of": versions_of, "attach": attach, "apply": apply, "pack": pack, "OP": op,
         "NO_PARAMS": NO_PARAMS, "backend_of": backends.backend_of, "F32": np.dtype("float32"),
         "F64": np.dtype("float64"), "F16": np.dtype("float16"), "BFLOAT16": bfloat16,
+        "HOST": np.ndarray,
         "Unasked": Unasked, "UNCOUNTED": UNCOUNTED, "is_floating": is_floating,
         "tell_form": tell_form,
     }  # fmt: skip

@@ -7,6 +7,8 @@ from functools import cache
 from typing import Any
 
 from ...backends import on_register
+from ...dtypes import is_half
+from ...ops.promotion import is_exact
 from ...ops.table import ELEMENTWISE, SAME, Op, raw
 from ...tensor import Tensor
 from ..anomaly_mode import note
@@ -82,7 +84,10 @@ class OpPlan:
             return formula(m, g, saved, (), NO_PARAMS)
         shapes, params, dtypes, compute, conjugates = meta
         if compute is not None:
-            saved = tuple([_to(m, s, compute) for s in saved])
+            exact = bool(self.op.exact) and is_half(compute)
+            saved = tuple([
+                s if exact and is_exact(s, compute) else _to(m, s, compute) for s in saved
+            ])  # fmt: skip
         if self.op.variadic:
             saved = (saved,)
         if conjugates:  # a holomorphic formula F gives the gradient conj(F(conj(g)))

@@ -125,7 +125,10 @@ def run_forward(
             value = op.forward(backend.xp, *operands, **params)
     except RuntimeWarning:  # warnings are errors here; overflow is not one
         with backend.quiet():
-            value = op.forward(backend.xp, *operands, **params)
+            if backend.runs_rows:
+                value = backend.run_row(op, operands, params)
+            else:
+                value = op.forward(backend.xp, *operands, **params)
     except ValueError as error:
         raise explain(op, arrays, error) from None
     except MemoryError as error:

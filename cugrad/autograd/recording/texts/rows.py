@@ -334,6 +334,8 @@ def reading(op: Op, first: int, half: bool, kept: Any, casts: bool = False) -> s
             if not casts and (half or kept is not None):  # as the general way makes of it
                 other = x if kept is None else f"float({x})"
                 number = f"_dtype.type({x}) if _dtype is BFLOAT16._numpy else {other}"
+                if op.exact == x and kept is None:
+                    number = f"float({x}) if type(_a{first}) is HOST else {number}"
             fits = filled(FITS, x=x, LEAST=LEAST, given="") if x in op.fits else ""
             read = filled(READ_OR_NUMBER, **names, read=read, number=number, fits=fits)
         parts.append(read)
