@@ -40,7 +40,7 @@ if fake_cuda.REAL is None:
         toolchain.nvrtc()
         sources = json.loads((tmp_path / "sources.json").read_text())
         for source, needs in zip(sources, toolchain.compile_together(sources, "90"), strict=True):
-            assert needs.registers <= 64 and needs.frame <= 40, (needs, source)
+            assert needs.registers <= 128 and needs.frame <= 40, (needs, source)
 
 else:
     from cugrad.backends.cupy.written import launch

@@ -13,24 +13,24 @@ __all__ = ["KERNELS", "NAMES", "SOURCE"]
 _STATES = r"""
 __device__ __forceinline__ A endless() { return (A)__int_as_float(0x7f800000); }
 
-struct Sequence { i64 steps; int states; const W* labels; };
+struct Sequence { int steps; int states; const W* labels; };
 
 __device__ __forceinline__ Sequence sequence_of(const W* labels, const i64* table, int count)
 {
-    return {table[blockIdx.x], 2 * (int)table[count + blockIdx.x] + 1,
+    return {(int)table[blockIdx.x], 2 * (int)table[count + blockIdx.x] + 1,
             labels + table[2 * count + blockIdx.x]};
 }
-__device__ __forceinline__ i64 class_of(const Sequence& q, int s, i64 blank, i64 classes)
+__device__ __forceinline__ int class_of(const Sequence& q, int s, int blank, int classes)
 {
     if (s % 2 == 0) return blank;
     const i64 label = (i64)q.labels[s / 2];
-    return label < 0 ? 0 : label < classes ? label : classes - 1;  // others are errors
+    return label < 0 ? 0 : label < classes ? (int)label : classes - 1;  // others are errors
 }
 // Whether state s may follow the one before last.
-__device__ __forceinline__ bool skips(const Sequence& q, int s, i64 blank, i64 classes)
+__device__ __forceinline__ bool skips(const Sequence& q, int s, int blank, int classes)
 {
     if (s < 2 || s % 2 == 0) return false;
-    const i64 own = class_of(q, s, blank, classes);
+    const int own = class_of(q, s, blank, classes);
     return own != blank && own != class_of(q, s - 2, blank, classes);
 }
 __device__ __forceinline__ A log_sum(A a, A b, A c)
@@ -43,7 +43,7 @@ __device__ __forceinline__ A log_sum(A a, A b, A c)
 __device__ __forceinline__ A loss_of(const Sequence& q, const A* alphas, int count, int most)
 {
     if (q.steps == 0) return q.states == 1 ? A(0) : endless();
-    const A* last = alphas + ((q.steps - 1) * count + blockIdx.x) * most;
+    const A* last = alphas + ((i64)(q.steps - 1) * count + blockIdx.x) * most;
     return A(0) - log_sum(last[q.states - 1], q.states > 1 ? last[q.states - 2] : -endless(),
                           -endless());
 }
@@ -52,15 +52,15 @@ __device__ __forceinline__ A loss_of(const Sequence& q, const A* alphas, int cou
 KERNELS = {
     # The losses, and for each step and state the logarithm of what leads there.
     "ctc_forward": _STATES + PART + r"""
-extern "C" __global__ void __launch_bounds__(1024) ctc_forward(
+extern "C" __global__ void __launch_bounds__(512) ctc_forward(
     const T* log_probs, const W* labels, const i64* table, A* alphas, T* losses, int count,
-    i64 classes, i64 blank, int most)
+    int classes, int blank, int most)
 {
     const Sequence q = sequence_of(labels, table, count);
     const A none = -endless();
-    for (i64 t = 0; t < q.steps; ++t) {
-        const T* emitted = log_probs + (t * count + blockIdx.x) * classes;
-        A* now = alphas + (t * count + blockIdx.x) * most;
+    for (int t = 0; t < q.steps; ++t) {
+        const T* emitted = log_probs + ((i64)t * count + blockIdx.x) * classes;
+        A* now = alphas + ((i64)t * count + blockIdx.x) * most;
         const A* before = now - (i64)count * most;
         for (int s = threadIdx.x; s < q.states; s += blockDim.x) {
             A sum = s < 2 ? A(0) : none;
@@ -78,30 +78,30 @@ extern "C" __global__ void __launch_bounds__(1024) ctc_forward(
     # state where it stands again, or 0, and whether it stood before, as the lowest bit: the first
     # of those adds up what belongs to all. `betas` has two lines for each sequence.
     "ctc_backward": _STATES + PART + r"""
-extern "C" __global__ void __launch_bounds__(1024) ctc_backward(
+extern "C" __global__ void __launch_bounds__(512) ctc_backward(
     const T* g, const T* log_probs, const W* labels, const i64* table, const A* alphas, A* betas,
-    int* next, T* result, int count, i64 classes, i64 blank, int most)
+    int* next, T* result, int count, int classes, int blank, int most)
 {
     const Sequence q = sequence_of(labels, table, count);
     const A none = -endless(), loss = loss_of(q, alphas, count, most), slope = (A)g[blockIdx.x];
     if (loss == endless()) return;  // none of the alignments is possible
     betas += (i64)blockIdx.x * 2 * most, next += (i64)blockIdx.x * most;
     for (int s = 2 * threadIdx.x + 1; s < q.states; s += 2 * blockDim.x) {
-        const i64 own = class_of(q, s, blank, classes);
+        const int own = class_of(q, s, blank, classes);
         int after = s + 2, first = 1;
         while (after < q.states && class_of(q, after, blank, classes) != own) after += 2;
         for (int k = 1; k < s && first; k += 2) first = class_of(q, k, blank, classes) != own;
         next[s] = (after < q.states ? after : 0) * 2 + !first;
     }
     __syncthreads();
-    for (i64 t = q.steps - 1; t >= 0; --t) {
-        const i64 row = (t * count + blockIdx.x) * classes;
-        const A* led = alphas + (t * count + blockIdx.x) * most;
+    for (int t = q.steps - 1; t >= 0; --t) {
+        const i64 row = ((i64)t * count + blockIdx.x) * classes;
+        const A* led = alphas + ((i64)t * count + blockIdx.x) * most;
         A* now = betas + t % 2 * most;
         const A* behind = betas + (t + 1) % 2 * most;
         A of_blanks = 0;
         for (int s = threadIdx.x; s < q.states; s += blockDim.x) {
-            const i64 own = class_of(q, s, blank, classes);
+            const int own = class_of(q, s, blank, classes);
             A sum = s >= q.states - 2 ? A(0) : none;
             if (t < q.steps - 1)
                 sum = log_sum(behind[s], s + 1 < q.states ? behind[s + 1] : none,
@@ -114,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(1024) ctc_backward(
         __syncthreads();
         if (threadIdx.x == 0) result[row + blank] = (T)(-slope * of_blanks);
         for (int s = 2 * threadIdx.x + 1; s < q.states; s += 2 * blockDim.x) {
-            const i64 own = class_of(q, s, blank, classes);
+            const int own = class_of(q, s, blank, classes);
             if (own == blank || next[s] % 2) continue;
             const A emitted = (A)log_probs[row + own];
             A sum = 0;

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...wanted import wanted
 from ..kernels.alignments import KERNELS
-from .launch import FLOATS, LIMIT, accumulator, dense, int32, int64, kernel, name_of
+from .launch import FLOATS, LIMIT, accumulator, dense, int32, kernel, name_of
 from .placed.copies import INDICES
 from .placed.sums import begin
 from .plans import kept
@@ -23,11 +23,13 @@ ndarray = cupy.ndarray
 def _are_taken(log_probs: Array, labels: Array, longest: int) -> bool:
     if not wanted.fused or name_of(log_probs.dtype) not in FLOATS or not log_probs.size:
         return False
+    if max(log_probs.shape) >= LIMIT:
+        return False
     return name_of(labels.dtype) in INDICES and (2 * longest + 1) * log_probs.shape[1] < LIMIT
 
 
 def _threads(states: int) -> int:
-    return min(1024, max(32, 1 << (states - 1).bit_length()))
+    return min(512, max(32, 1 << (states - 1).bit_length()))
 
 
 def _losses(
@@ -43,8 +45,8 @@ def _losses(
         KERNELS["ctc_forward"], "ctc_forward", name_of(losses.dtype), name_of(labels.dtype)
     )
     run((count,), (_threads(states),),
-        (dense(log_probs), dense(labels), table, alphas, losses, int32(count), int64(classes),
-         int64(blank), int32(states)))  # fmt: skip
+        (dense(log_probs), dense(labels), table, alphas, losses, int32(count), int32(classes),
+         int32(blank), int32(states)))  # fmt: skip
     return losses, alphas
 
 
@@ -62,7 +64,7 @@ def _gradients(
     run = kernel(KERNELS[name], name, name_of(log_probs.dtype), name_of(labels.dtype))
     run((count,), (_threads(states),),
         (dense(g), dense(log_probs), dense(labels), table, alphas, betas, following, result,
-         int32(count), int64(classes), int64(blank), int32(states)))  # fmt: skip
+         int32(count), int32(classes), int32(blank), int32(states)))  # fmt: skip
     return result
 
 
