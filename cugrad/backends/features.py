@@ -21,6 +21,7 @@ class Features:
     is the same on all such devices: so they agree in every bit.
     """
 
+    sorts_at_once = False  # where choosing some of many first takes as long as sorting all
     sums_by_blas = False  # products along rows are added up by BLAS
     block_elements = 1 << 16  # of runs that are computed at a time: they stay in a host's cache
     cache_elements: int | None = None  # as many functions of rows take at a time; None: all

@@ -53,7 +53,7 @@ class BatchedNamespace:
     """`xp` for the arrays of one level: the parent's names, each with its rule."""
 
     cache_elements = None  # there are more values than elements
-    sums_by_blas = False
+    sums_by_blas = sorts_at_once = False
     cast = copied = None  # by methods of arrays
     sparse_product = sampled_product = None  # by what they are made of
     put_at = staticmethod(put_at)

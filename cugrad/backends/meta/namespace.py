@@ -55,6 +55,7 @@ class MetaNamespace(HostNames):
     """The top of it, with what makes arrays."""
 
     ndarray = MetaArray
+    sorts_at_once = False
     sums_by_blas = False  # layouts are those of sums of products that were formed
     cast = copied = sparse_product = sampled_product = None
     put_at = staticmethod(put_at)

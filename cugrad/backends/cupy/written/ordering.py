@@ -112,17 +112,22 @@ def argsort(self: Array, dim: int, descending: bool, stable: bool) -> Array | No
 def topk(
     self: Array, k: int, dim: int, largest: bool, sorted: bool
 ) -> tuple[Array, Array] | None:  # fmt: skip
-    """In one kernel, or in two: the first puts parts of long lines in order."""
+    """In one kernel; of long lines after those that put parts in order, so that k of each are left:
+    half of them, or fewer, each time.
+    """
     line = _line(self, dim)
     if line is None or not 0 < k <= line[1]:
         return None
     dim, n = dim % self.ndim, line[1]
-    if n <= MOST:
-        return _ordered(self, dim, largest, 0, k)
-    if blocks(n, MOST) * k > MOST:
+    if n > MOST and 2 * k > MOST:
         return None
-    some = _ordered(self, dim, largest, 0, k)
-    return None if some is None else _ordered(some[0], dim, largest, 0, k, some[1])
+    values, indices = self, None
+    while (n := values.shape[dim]) > MOST:
+        some = _ordered(values, dim, largest, 0, k, indices)
+        if some is None:
+            return None
+        values, indices = some
+    return _ordered(values, dim, largest, 0, k, indices)
 
 
 def _picked(
