@@ -22,6 +22,7 @@ __all__ = ["by_bands", "by_bands_weight", "goes_by_bands"]
 Array = Any
 Sizes = tuple[int, ...]
 
+BLOCKS = 8  # of a host's cache at a time: fewer would cost more products of smaller matrices
 WIDEST = 16  # times as long as the kernel, at most, is a line: most of a wider matrix would be 0
 
 
@@ -42,8 +43,8 @@ class Bands:
         self.places = list(spans(self.width, self.outputs, *along))
 
     def pieces(self, xp: Any) -> Iterator[tuple[slice, slice]]:
-        """Some images, and some channels of them, whose lines fit a cache."""
-        room, image = xp.block_elements, self.lines * max(self.width, self.outputs)
+        """Some images, and some channels of them, whose lines are so many blocks."""
+        room, image = BLOCKS * xp.block_elements, self.lines * max(self.width, self.outputs)
         images = max(1, room // image)
         channels = max(1, room // (image * max(1, min(images, self.images))))
         for first in range(0, self.channels, channels):
