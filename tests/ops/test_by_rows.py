@@ -41,3 +41,22 @@ def test_sums_over_rows_that_are_added_up_in_blocks(
     blocked = getattr(raw, name)(g, x, None, None, **how)
     assert len(sizes) > 1 and sum(sizes) == x.size
     np.testing.assert_allclose(blocked, whole, rtol=1e-10)
+
+
+@pytest.mark.parametrize("on_host", [True, False])
+def test_products_of_rows_begin_with_the_longer_matrix_on_a_host(on_host: bool) -> None:
+    class Asked:
+        sums_by_blas = on_host
+        swapaxes = staticmethod(np.swapaxes)
+        first: list[int] = []
+
+        def matmul(self, a: Any, b: Any) -> Any:
+            self.first.append(a.shape[-2])
+            return np.matmul(a, b)
+
+    rng, xp = np.random.default_rng(0), Asked()
+    a, b = rng.standard_normal((2, 3, 7)), rng.standard_normal((2, 5, 7))
+    for x, y in ((a, b), (b, a)):
+        want = np.einsum("nik,njk->nij", x, y)
+        np.testing.assert_allclose(apart.row_products(xp, x, y), want)
+    assert xp.first == ([5, 5] if on_host else [3, 5])

@@ -17,6 +17,7 @@ import numpy as np
 
 from ...backends.windows import spans
 from ...dtypes import is_half
+from ..apart import row_products
 
 __all__ = ["by_lines", "by_lines_input", "by_lines_weight", "goes_by_lines"]
 
@@ -156,6 +157,6 @@ def by_lines_weight(
         slopes = flat[some, ..., lines.start * width : lines.stop * width]
         parts = layout.parts(columns, 0, lines.stop - lines.start)
         for sums, part in zip(total, parts, strict=True):
-            sums += xp.sum(xp.matmul(slopes, part.swapaxes(-1, -2)), axis=0)
+            sums += xp.sum(row_products(xp, slopes, part), axis=0)
     total = total.reshape((layout.positions, out_channels, -1, *geometry[0][1:]))
     return xp.ascontiguousarray(total.transpose(1, 2, 0, *range(3, total.ndim)))
