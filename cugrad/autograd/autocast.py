@@ -11,6 +11,7 @@ from .. import dtypes
 from ..backends import BY_ARRAY_TYPE
 from ..device import ELSEWHERE
 from ..dtypes import is_floating
+from ..errors import NoArray
 from ..ops.table import Op
 from ..runtime.kept import Switch, of_thread
 from ..tensor import Tensor
@@ -206,11 +207,14 @@ def autocasts(function: Callable[P, R], name: str = "") -> Callable[P, R]:
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         if state.autocast is None:
             return function(*args, **kwargs)
-        kind = _policy(name, [*_flat(args), *_flat(kwargs.values())])
-        if kind is None:
-            return function(*args, **kwargs)
         flat = [*args, *kwargs.values()]
-        cast = _cast_nested(name, flat)
+        try:
+            kind = _policy(name, _flat(flat))
+            cast = None if kind is None else _cast_nested(name, flat)
+        except NoArray:  # of sparse tensors other ops are called, each of which is asked for
+            cast = None
+        if cast is None:
+            return function(*args, **kwargs)
         with nothing_cast():
             return function(*cast[: len(args)], **dict(zip(kwargs, cast[len(args) :], strict=True)))
 

@@ -113,3 +113,25 @@ def test_second_derivatives_by_all(scipy: None) -> None:
 
     assert cugrad.autograd.gradcheck(product, (values, other), check_forward_ad=True)
     assert cugrad.autograd.gradgradcheck(product, (values, other))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_in_autocast_regions(scipy: None, dtype: str) -> None:
+    """A function that autocast casts as one op calls other ops where an operand is sparse."""
+    pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
+    kind = getattr(cugrad, dtype)
+    values = cugrad.tensor([1.0, 2.0, 3.0], dtype=kind, requires_grad=True)
+    dense = cugrad.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=kind)
+    functions: list[Any] = [
+        lambda s: cugrad.addmm(dense, s, dense), lambda s: dense.addmm(s, dense, beta=2),
+        lambda s: s @ dense, lambda s: cugrad.sparse.addmm(dense, s, dense),
+    ]  # fmt: skip
+    for function in functions:
+        results = []
+        for is_on in (False, True):
+            s = cugrad.sparse_coo_tensor([[0, 1, 1], [1, 0, 1]], values, (2, 2))
+            with cugrad.autocast("cpu", dtype=cugrad.bfloat16, enabled=is_on):
+                y = function(s)
+            (grad,) = cugrad.autograd.grad(y.float().sum(), values)
+            results.append([y.float().tolist(), grad.float().tolist()])
+        assert results[0] == results[1]
