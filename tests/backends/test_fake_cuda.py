@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from tests.support import ROOT
@@ -59,3 +60,15 @@ def test_a_training_step_never_waits_for_the_device() -> None:
         pytest.skip("no C++ compiler for the random kernels")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().endswith("trained")
+
+
+def test_an_index_of_nonsense_is_taken_at_once() -> None:
+    """Where kernels are compiled and not run, indices are whatever the memory has."""
+    from tests.support import fake_loops
+
+    x = np.arange(6.0).reshape(2, 3)
+    take = fake_loops.DIFFERENT["take"]
+    huge = np.array([(1 << 62) + 1, -(1 << 62)])
+    np.testing.assert_array_equal(take(x, huge, axis=0), x[[1, 0]])
+    np.testing.assert_array_equal(take(x, np.array([7, -1], np.int8)), [1.0, 5.0])
+    assert take(x[:0], huge[:0], axis=0).shape == (0, 3)

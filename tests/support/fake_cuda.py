@@ -511,8 +511,6 @@ def function(name: str) -> Callable[..., Any]:
                 )
         if name in PRODUCTS and any(a.dtype.kind in "fcV" for a in args if type(a) is ndarray):
             fake_cublas.refused("cuBLAS")
-        if name == "take":
-            kwargs["mode"] = "wrap"
         if name in ("sort", "argsort"):
             kwargs["kind"] = "stable"
         if name == "take_along_axis":

@@ -143,10 +143,20 @@ def _without_nan(a: Any, kth: Any, axis: int) -> Any:
     return np.where(np.isnan(a), -np.inf, a) if lost else a
 
 
+def _take(a: Any, indices: Any, axis: int | None = None, out: Any = None) -> Any:
+    """CuPy takes the remainder of an index that is too large. NumPy subtracts the size again and
+    again, for ever where a kernel that is only compiled has left nonsense.
+    """
+    size = a.size if axis is None else a.shape[axis]
+    places = np.asarray(indices).astype(np.int64, copy=False)
+    return np.take(a, places % size if size else places, axis, out)
+
+
 # Where CuPy's results are others than NumPy's.
 DIFFERENT: dict[str, Any] = {
     "remainder": _remainder, "mod": _remainder, "floor_divide": _floor_divide,
     "partition": lambda a, kth, axis=-1: np.partition(_without_nan(a, kth, axis), kth, axis),
+    "take": _take,
     "argpartition": lambda a, kth, axis=-1: np.argpartition(_without_nan(a, kth, axis), kth, axis),
 }  # fmt: skip
 
