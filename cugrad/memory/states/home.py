@@ -101,9 +101,7 @@ class Home:
             before.has_gone(self)
             before.members.pop(self, None)
             self.window = window
-            window.members[self] = None
-            if is_here:
-                window.has_come(self)
+            window.takes_over(self, is_here)
 
     def _describe(self, array: Any) -> None:
         first = np.empty(1, array.dtype)

@@ -78,6 +78,14 @@ class Window:
             if self.latest is home:
                 self.latest = None
 
+    def takes_over(self, home: Home, is_here: bool) -> None:
+        """A home of another window's is this one's, which counts its copies from now on."""
+        self.members[home] = None
+        if home.span is not None and home.span.options.spill is self.options.spill:
+            home.span.options = self.options
+        if is_here:
+            self.has_come(home)
+
     def _sweep(self) -> None:
         """Takes what has left, or is lost, off the count."""
         while self.lost:

@@ -283,6 +283,8 @@ def test_an_evaluation_holds_no_weights() -> None:
             assert DEVICE.memory_allocated() < before + nbytes // 3
         report = plan.report()
     assert report["states"]["places"]["weights"] == "host" and report["steps_followed"] == 3
+    # what other places have had before counts for those that took it over
+    assert report["states"]["moved"]["weights"]["moved_back"] > 3 * nbytes
     assert report["peak"] <= limit
     with memory.offload_states(net, optimizer):
         pass

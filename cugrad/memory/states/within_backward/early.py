@@ -182,6 +182,7 @@ class DuringBackward:
             yield
         except BaseException as error:
             self.sent.clear()
+            self.spent.clear()  # whoever drops gradients now ends the step that was left
             tell(error, self.steps.open_step(optimizer))
             raise
 
