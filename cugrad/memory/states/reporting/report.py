@@ -183,7 +183,7 @@ def report_of(
     # no gradient is whole before forward has ended, which is a third of computing
     bound = least_seconds(computing or 0.0, *link, [((computing or 0.0) / 3, host)])
     report.step = {
-        **last, "seconds": took, "tokens_per_second": None if tokens is None else tokens / took,
+        **last, "seconds": took, "tokens_per_second": tokens / took if tokens and took else None,
         "computing": computing, "link_in": link[0], "link_out": link[1], "host_busy": host,
         "ahead": clock.steps.ahead is not None, "rates": dict(rates),
         "bound": bound, "over_bound": took / bound if bound else None,
