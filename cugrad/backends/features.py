@@ -35,8 +35,10 @@ class Features:
     sampled_product: Any = None
     # kernels for the steps of recurrent layers, see nn/recurrent/scans.py
     lstm_step: Any = None
+    lstm_slopes: Any = None
     lstm_back: Any = None
     gru_step: Any = None
+    gru_slopes: Any = None
     gru_back: Any = None
 
     put_at = staticmethod(put_at)

@@ -24,18 +24,20 @@ pytestmark = pytest.mark.host_only
 TOLERANCES = {"float64": 1e-13, "float32": 1e-6, "float16": 2e-3, "bfloat16": 2e-2}
 # the arrays of each function, by their shapes: rows, n, and gates for each n
 CELLS: dict[str, tuple[int, str]] = {
-    "lstm_step": (4, "gate gate state state state"),
+    "lstm_step": (4, "gate gate bias bias state state state"),
+    "lstm_slopes": (4, "gate state state slopes state state"),
     "lstm_back": (4, "slopes state state state state gate"),
-    "gru_step": (3, "gate gate bias state state state"),
-    "gru_back": (3, "slopes state state state gate"),
+    "gru_step": (3, "gate gate bias bias state state state"),
+    "gru_slopes": (3, "gate state state slopes state"),
+    "gru_back": (3, "slopes state state state state gate"),
 }
-MAY_LACK = {"lstm_back": 3, "gru_step": 2}  # an array that may be absent, by its place
+MAY_LACK = {"lstm_step": (2, 3), "lstm_back": (3,), "gru_step": (2, 3), "gru_back": (3,)}
 
 
 def operands(name: str, rows: int, n: int, dtype: str) -> list[Any]:
     gates, kinds = CELLS[name]
     shapes = {"gate": (rows, gates * n), "slopes": (rows, gates, n), "state": (rows, n),
-              "bias": (n,)}  # fmt: skip
+              "bias": (gates * n,)}  # fmt: skip
     rng, kind = np.random.default_rng(n), getattr(ml_dtypes, dtype, None) or np.dtype(dtype)
     return [rng.standard_normal(shapes[k]).astype(kind) for k in kinds.split()]
 
@@ -70,7 +72,7 @@ else:
         for dtype, tolerance in TOLERANCES.items():
             for rows, n in ((1, 1), (3, 100)):
                 arrays = operands(name, rows, n, dtype)
-                for absent in (None, MAY_LACK.get(name)):
+                for absent in (None, *MAY_LACK.get(name, ())):
                     some = [None if k == absent else x for k, x in enumerate(arrays)]
                     exact = [None if x is None else x.astype("f8") for x in some]
                     getattr(scans, name)(get("cpu").xp, *exact)

@@ -96,6 +96,7 @@ class CupyNamespace(Features):
     sparse_product = staticmethod(sparse_product)
     put_at = staticmethod(put_at)
     lstm_step, lstm_back = staticmethod(cells.lstm_step), staticmethod(cells.lstm_back)
+    lstm_slopes, gru_slopes = staticmethod(cells.lstm_slopes), staticmethod(cells.gru_slopes)
     ascontiguousarray = staticmethod(dense)
     gru_step, gru_back = staticmethod(cells.gru_step), staticmethod(cells.gru_back)
     empty_like = staticmethod(empty_like)

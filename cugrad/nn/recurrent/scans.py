@@ -176,13 +176,12 @@ class Lstm(Scan):
     gates = 4
 
     def forward(self, xp: Any, a: Operands, spans: Sequence[Span]) -> tuple[Any, ...]:
-        n, bias = a.c.shape[1], _both(a)
-        half = xp.full((4 * n, 1), 0.5, a.x.dtype)
-        half[2 * n : 3 * n] = 1
-        w = _turned(xp, a.w_hh * half, 4)
-        gates = _gates(xp, a.x, _turned(xp, a.w_ih * half, 4), 4)
-        if bias is not None:
-            gates += xp.reshape(bias * half[:, 0], (4, n))
+        n, halved = a.c.shape[1], xp.lstm_step is None
+        if halved:
+            gates, w = self._halved(xp, a)
+            b_ih = b_hh = None
+        else:
+            gates, w, b_ih, b_hh = _gates(xp, a.x, a.w_ih.T, 4), a.w_hh.T, a.b_ih, a.b_hh
         cells = xp.empty((len(gates), n), gates.dtype)
         out = xp.empty((len(gates), a.h.shape[1]), gates.dtype)
         whole = _all(spans, a)
@@ -191,7 +190,8 @@ class Lstm(Scan):
             at = slice(start, start + count)
             gate, cell = gates[at], cells[at]
             shown = out[at] if a.w_hr is None else xp.empty_like(cell)
-            lstm_step(xp, gate, _gates(xp, h[:count], w, 4), c[:count], cell, shown)
+            add = _gates(xp, h[:count], w, 4)
+            lstm_step(xp, gate, add, b_ih, b_hh, c[:count], cell, shown, halved)
             if a.w_hr is not None:
                 out[at] = xp.matmul(shown, a.w_hr.T)
             if whole:
@@ -200,21 +200,26 @@ class Lstm(Scan):
                 h[:count], c[:count] = out[at], cell
         return out, ((h.copy(), c.copy()) if whole else (h, c)), (gates, cells)
 
+    def _halved(self, xp: Any, a: Operands) -> tuple[Array, Array]:
+        """What inputs and biases add to the gates, and the weight of states, turned: the half of
+        it for gates that are sigmoids.
+        """
+        n, bias = a.c.shape[1], _both(a)
+        half = xp.full((4 * n, 1), 0.5, a.x.dtype)
+        half[2 * n : 3 * n] = 1
+        gates = _gates(xp, a.x, _turned(xp, a.w_ih * half, 4), 4)
+        if bias is not None:
+            gates += xp.reshape(bias * half[:, 0], (4, n))
+        return gates, _turned(xp, a.w_hh * half, 4)
+
     def backward(
         self, xp: Any, a: Operands, spans: Sequence[Span], kept: tuple[Any, ...], grads: Any
     ) -> Operands:
         (out, gates, cells), (gy, gh, gc) = kept, grads
         rows, n = cells.shape
-        i, f, g, o = xp.swapaxes(gates, 0, 1)
-        bent = xp.tanh(cells)
-        hidden = o * bent
-        d = 1 - gates  # first the slopes, then the gradients of the gates
-        d[:, 0] *= i * g
-        d[:, 1] *= f
-        d[:, 1] *= _before(xp, a.c, cells, spans)
-        d[:, 2] *= (1 + g) * i
-        d[:, 3] *= hidden
-        into_cell = o - hidden * bent
+        d = xp.empty_like(gates)  # first the slopes, then the gradients of the gates
+        into_cell, hidden = xp.empty_like(cells), xp.empty_like(cells)
+        lstm_slopes(xp, gates, cells, _before(xp, a.c, cells, spans), d, into_cell, hidden)
         projected = xp.empty_like(out) if a.w_hr is not None else None
         apart, w = _is_apart(xp), a.w_hh.reshape(4, n, a.w_hh.shape[1])
         dh, dc = gh.copy(), gc.copy()
@@ -241,15 +246,25 @@ class Lstm(Scan):
         return Operands(dx, dh, dc, dw_ih, dw_hh, db_ih, db_hh, dw_hr)
 
 
-def lstm_step(xp: Any, gate: Array, add: Array, c: Array, cell: Array, shown: Array) -> None:
-    """Of one step: `gate` becomes the gates of what is in it and of `add`, `cell` the new state of
-    c, and `shown` what the cell shows; all rows, four gates for each.
+def lstm_step(
+    xp: Any, gate: Array, add: Array, b_ih: Array, b_hh: Array, c: Array, cell: Array,
+    shown: Array, halved: bool = False,
+) -> None:  # fmt: skip
+    """Of one step: `gate` becomes the gates of what is in it, of `add` and of biases, `cell` the
+    new state of c, and `shown` what the cell shows; all rows, four gates for each. `halved`: for
+    sigmoids there is half of all that.
     """
-    if _by_kernel(xp, "lstm_step", gate, add, c, cell, shown):
+    if not halved and _by_kernel(xp, "lstm_step", gate, add, b_ih, b_hh, c, cell, shown):
         return
     gate += add
-    xp.tanh(gate, out=gate)
     gate = gate.reshape(len(c), 4, c.shape[1])
+    for bias in (b_ih, b_hh):
+        if bias is not None:
+            gate += bias.reshape(gate.shape[1:])
+    if not halved:
+        gate[:, :2] *= 0.5
+        gate[:, 3] *= 0.5
+    xp.tanh(gate, out=gate)
     out = gate[:, 3]
     for bent in (gate[:, :2], out):
         bent += 1
@@ -257,6 +272,26 @@ def lstm_step(xp: Any, gate: Array, add: Array, c: Array, cell: Array, shown: Ar
     xp.multiply(gate[:, 1], c, out=cell)
     cell += gate[:, 0] * gate[:, 2]
     xp.multiply(out, xp.tanh(cell), out=shown)
+
+
+def lstm_slopes(
+    xp: Any, gates: Array, cells: Array, before: Array, d: Array, into_cell: Array, hidden: Array
+) -> None:
+    """Of all steps: d becomes the slopes of the gates, `into_cell` that of what the cell shows, in
+    the cell, and `hidden` what it shows; `before` are the cells of the step before.
+    """
+    if _by_kernel(xp, "lstm_slopes", gates, cells, before, d, into_cell, hidden):
+        return
+    gates, bent = gates.reshape(d.shape), xp.tanh(cells)
+    i, f, g, o = xp.swapaxes(gates, 0, 1)
+    xp.multiply(o, bent, out=hidden)
+    xp.subtract(1, gates, out=d)
+    d[:, 0] *= i * g
+    d[:, 1] *= f
+    d[:, 1] *= before
+    d[:, 2] *= (1 + g) * i
+    d[:, 3] *= hidden
+    xp.subtract(o, hidden * bent, out=into_cell)
 
 
 def lstm_back(
@@ -282,45 +317,58 @@ class Gru(Scan):
     gates = 3
 
     def forward(self, xp: Any, a: Operands, spans: Sequence[Span]) -> tuple[Any, ...]:
-        n = a.h.shape[1]
-        gates, w = _inputs(xp, a, a.b_ih), xp.array(a.w_hh.T, order="C")
-        if a.b_hh is not None:
-            gates[:, : 2 * n] += a.b_hh[: 2 * n]
-        gates[:, : 2 * n] *= 0.5
-        w[:, : 2 * n] *= 0.5
+        n, halved = a.h.shape[1], xp.gru_step is None
+        if halved:
+            gates, w = self._halved(xp, a)
+            b_ih, b_hh = None, None if a.b_hh is None else a.b_hh[2 * n :]
+        else:
+            gates, w, b_ih, b_hh = _inputs(xp, a, None), a.w_hh.T, a.b_ih, a.b_hh
         turned = xp.empty((len(gates), n), gates.dtype)  # Uₙ h + dₙ
-        out = xp.empty_like(turned)
-        whole, bias = _all(spans, a), None if a.b_hh is None else a.b_hh[2 * n :]
+        out, whole = xp.empty_like(turned), _all(spans, a)
         h = a.h if whole else a.h.copy()
         for start, count in spans:
             at = slice(start, start + count)
-            new = out[at]
-            gru_step(xp, gates[at], xp.matmul(h[:count], w), bias, turned[at], h[:count], new)
+            new, add = out[at], xp.matmul(h[:count], w)
+            gru_step(xp, gates[at], add, b_ih, b_hh, turned[at], h[:count], new, halved)
             if whole:
                 h = new
             else:
                 h[:count] = new
         return out, (h.copy() if whole else h,), (gates, turned)
 
+    def _halved(self, xp: Any, a: Operands) -> tuple[Array, Array]:
+        """What inputs and biases add to the gates, and the weight of states, turned: the half of
+        it for gates that are sigmoids.
+        """
+        n, w = a.h.shape[1], xp.array(a.w_hh.T, order="C")
+        gates = _inputs(xp, a, a.b_ih)
+        if a.b_hh is not None:
+            gates[:, : 2 * n] += a.b_hh[: 2 * n]
+        gates[:, : 2 * n] *= 0.5
+        w[:, : 2 * n] *= 0.5
+        return gates, w
+
     def backward(
         self, xp: Any, a: Operands, spans: Sequence[Span], kept: tuple[Any, ...], grads: Any
     ) -> Operands:
         (out, gates, turned), (gy, gh) = kept, grads
         rows, n = out.shape
-        r, z, new = (gates[:, k * n : (k + 1) * n] for k in range(3))
-        before = _before(xp, a.h, out, spans)
+        before, whole = _before(xp, a.h, out, spans), _all(spans, a)
         d = xp.empty((rows, 3, n), gates.dtype)  # first the slopes, then the gradients of the gates
-        into_new = (1 - z) * (1 - new * new)
-        d[:, 0] = into_new * turned * r * (1 - r)
-        d[:, 1] = (before - new) * z * (1 - z)
-        d[:, 2] = into_new * r
+        into_new = xp.empty_like(turned)
+        gru_slopes(xp, gates, turned, before, d, into_new)
         flat = d.reshape(rows, 3 * n)
-        dh = gh.copy()
+        dh, through = gh.copy(), None
         for start, count in reversed(spans):
             at = slice(start, start + count)
             now = dh[:count]
-            gru_back(xp, d[at], into_new[at], now, gy[at], gates[at])
-            now += xp.matmul(flat[at], a.w_hh)
+            gru_back(xp, d[at], into_new[at], now, through, gy[at], gates[at])
+            through = xp.matmul(flat[at], a.w_hh)
+            if not whole:
+                now += through
+                through = None
+        if through is not None:
+            dh += through
         inner = flat.copy()
         inner[:, 2 * n :] = into_new
         dx, dw_ih, dw_hh, db_ih, db_hh = _weights(xp, a, inner, flat, before)
@@ -328,16 +376,25 @@ class Gru(Scan):
 
 
 def gru_step(
-    xp: Any, gate: Array, add: Array, bias: Array, turned: Array, h: Array, new: Array
-) -> None:
-    """Of one step: `gate` becomes the gates of what is in it and of `add`, `turned` what of the
-    last state goes through the gate r, and `new` the state after h.
+    xp: Any, gate: Array, add: Array, b_ih: Array, b_hh: Array, turned: Array, h: Array,
+    new: Array, halved: bool = False,
+) -> None:  # fmt: skip
+    """Of one step: `gate` becomes the gates of what is in it, of `add` and of biases, `turned` what
+    of the last state goes through the gate r, and `new` the state after h. `halved`: for sigmoids
+    there is half of all that, with their biases, and b_hh is that of the last gate.
     """
-    if _by_kernel(xp, "gru_step", gate, add, bias, turned, h, new):
+    if not halved and _by_kernel(xp, "gru_step", gate, add, b_ih, b_hh, turned, h, new):
         return
     n = h.shape[1]
-    two, last = gate[:, : 2 * n], gate[:, 2 * n :]
+    two, last, bias = gate[:, : 2 * n], gate[:, 2 * n :], b_hh
+    if b_ih is not None:
+        gate += b_ih
     two += add[:, : 2 * n]
+    if not halved:
+        if b_hh is not None:
+            two += b_hh[: 2 * n]
+            bias = b_hh[2 * n :]
+        two *= 0.5
     xp.tanh(two, out=two)
     two += 1
     two *= 0.5
@@ -351,13 +408,34 @@ def gru_step(
     new += last
 
 
-def gru_back(xp: Any, d: Array, into_new: Array, now: Array, slopes: Array, gate: Array) -> None:
-    """Of one step: the slopes d, (rows, 3, n), and `into_new` become gradients, from that of the
-    state, `now` and `slopes` together, of which `now` becomes the part that the gate z lets by.
+def gru_slopes(
+    xp: Any, gates: Array, turned: Array, before: Array, d: Array, into_new: Array
+) -> None:
+    """Of all steps: d, (rows, 3, n), and `into_new` become slopes of the gates; `before` are the
+    states of the step before.
     """
-    if _by_kernel(xp, "gru_back", d, into_new, now, slopes, gate):
+    if _by_kernel(xp, "gru_slopes", gates, turned, before, d, into_new):
+        return
+    n = turned.shape[1]
+    r, z, new = (gates[:, k * n : (k + 1) * n] for k in range(3))
+    xp.multiply(1 - z, 1 - new * new, out=into_new)
+    d[:, 0] = into_new * turned * r * (1 - r)
+    d[:, 1] = (before - new) * z * (1 - z)
+    d[:, 2] = into_new * r
+
+
+def gru_back(
+    xp: Any, d: Array, into_new: Array, now: Array, through: Array, slopes: Array, gate: Array
+) -> None:
+    """Of one step: the slopes d, (rows, 3, n), and `into_new` become gradients, from that of the
+    state, `now`, `through` and `slopes` together, of which `now` becomes the part that the gate z
+    lets by.
+    """
+    if _by_kernel(xp, "gru_back", d, into_new, now, through, slopes, gate):
         return
     n = now.shape[1]
+    if through is not None:
+        now += through
     now += slopes
     d *= now[:, None]
     into_new *= now

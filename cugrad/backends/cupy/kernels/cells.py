@@ -9,26 +9,47 @@ from . import PART, whole
 __all__ = ["KERNELS", "NAMES", "SOURCE"]
 
 _GATE = r"""
-__device__ __forceinline__ A sigmoid_of_twice(A x) { return (tanh(x) + 1) * A(0.5); }
+__device__ __forceinline__ A sigmoid(A x) { return (tanh(x * A(0.5)) + 1) * A(0.5); }
+__device__ __forceinline__ A added(const T* bias, i64 k) { return bias ? (A)bias[k] : A(0); }
 """
 
 KERNELS = {
     "lstm_step": _GATE + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) lstm_step(
-    T* gate, const T* add, const T* c, T* cell, T* shown, i64 size, int n)
+    T* gate, const T* add, const T* b_ih, const T* b_hh, const T* c, T* cell, T* shown, i64 size,
+    int n)
 {
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= size) return;
-    const i64 at = i / n * 4 * n + i % n, m = n;
-    const A in = sigmoid_of_twice((A)gate[at] + (A)add[at]);
-    const A forget = sigmoid_of_twice((A)gate[at + m] + (A)add[at + m]);
-    const A now = tanh((A)gate[at + 2 * m] + (A)add[at + 2 * m]);
-    const A out = sigmoid_of_twice((A)gate[at + 3 * m] + (A)add[at + 3 * m]);
-    const A state = forget * (A)c[i] + in * now;
+    const i64 at = i / n * 4 * n + i % n, m = n, k = i % n;
+    A sums[4];
+    for (int p = 0; p < 4; ++p)
+        sums[p] = (A)gate[at + p * m] + (A)add[at + p * m] + added(b_ih, k + p * m) +
+                  added(b_hh, k + p * m);
+    const A in = sigmoid(sums[0]), forget = sigmoid(sums[1]), now = tanh(sums[2]);
+    const A out = sigmoid(sums[3]), state = forget * (A)c[i] + in * now;
     gate[at] = (T)in, gate[at + m] = (T)forget, gate[at + 2 * m] = (T)now;
     gate[at + 3 * m] = (T)out;
     cell[i] = (T)state;
     shown[i] = (T)(out * tanh(state));
+}
+""",
+    "lstm_slopes": r"""
+extern "C" __global__ void __launch_bounds__(256) lstm_slopes(
+    const T* gates, const T* cells, const T* before, T* d, T* into_cell, T* hidden, i64 size,
+    int n)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= size) return;
+    const i64 at = i / n * 4 * n + i % n, m = n;
+    const A in = (A)gates[at], forget = (A)gates[at + m], now = (A)gates[at + 2 * m];
+    const A out = (A)gates[at + 3 * m], bent = tanh((A)cells[i]);
+    d[at] = (T)((1 - in) * (in * now));
+    d[at + m] = (T)((1 - forget) * forget * (A)before[i]);
+    d[at + 2 * m] = (T)((1 - now) * ((1 + now) * in));
+    d[at + 3 * m] = (T)((1 - out) * (out * bent));
+    into_cell[i] = (T)(out - out * bent * bent);
+    hidden[i] = (T)(out * bent);
 }
 """,
     "lstm_back": r"""
@@ -48,28 +69,47 @@ extern "C" __global__ void __launch_bounds__(256) lstm_back(
 """,
     "gru_step": _GATE + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) gru_step(
-    T* gate, const T* add, const T* bias, T* turned, const T* h, T* result, i64 size, int n)
+    T* gate, const T* add, const T* b_ih, const T* b_hh, T* turned, const T* h, T* result,
+    i64 size, int n)
 {
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= size) return;
-    const i64 at = i / n * 3 * n + i % n, m = n;
-    const A reset = sigmoid_of_twice((A)gate[at] + (A)add[at]);
-    const A keep = sigmoid_of_twice((A)gate[at + m] + (A)add[at + m]);
-    const A through = (A)add[at + 2 * m] + (bias ? (A)bias[i % n] : A(0));
-    const A now = tanh((A)gate[at + 2 * m] + reset * through);
+    const i64 at = i / n * 3 * n + i % n, m = n, k = i % n;
+    A sums[2];
+    for (int p = 0; p < 2; ++p)
+        sums[p] = (A)gate[at + p * m] + (A)add[at + p * m] + added(b_ih, k + p * m) +
+                  added(b_hh, k + p * m);
+    const A reset = sigmoid(sums[0]), keep = sigmoid(sums[1]);
+    const A through = (A)add[at + 2 * m] + added(b_hh, k + 2 * m);
+    const A now = tanh((A)gate[at + 2 * m] + added(b_ih, k + 2 * m) + reset * through);
     gate[at] = (T)reset, gate[at + m] = (T)keep, gate[at + 2 * m] = (T)now;
     turned[i] = (T)through;
     result[i] = (T)(((A)h[i] - now) * keep + now);
 }
 """,
-    "gru_back": r"""
-extern "C" __global__ void __launch_bounds__(256) gru_back(
-    T* d, T* into_new, T* now, const T* slopes, const T* gate, i64 size, int n)
+    "gru_slopes": r"""
+extern "C" __global__ void __launch_bounds__(256) gru_slopes(
+    const T* gates, const T* turned, const T* before, T* d, T* into_new, i64 size, int n)
 {
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= size) return;
     const i64 at = i / n * 3 * n + i % n, m = n;
-    const A slope = (A)now[i] + (A)slopes[i];
+    const A reset = (A)gates[at], keep = (A)gates[at + m], now = (A)gates[at + 2 * m];
+    const A slope = (1 - keep) * (1 - now * now);
+    d[at] = (T)(slope * (A)turned[i] * reset * (1 - reset));
+    d[at + m] = (T)(((A)before[i] - now) * keep * (1 - keep));
+    d[at + 2 * m] = (T)(slope * reset);
+    into_new[i] = (T)slope;
+}
+""",
+    "gru_back": r"""
+extern "C" __global__ void __launch_bounds__(256) gru_back(
+    T* d, T* into_new, T* now, const T* through, const T* slopes, const T* gate, i64 size, int n)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= size) return;
+    const i64 at = i / n * 3 * n + i % n, m = n;
+    const A slope = (A)now[i] + (through ? (A)through[i] : A(0)) + (A)slopes[i];
     for (int k = 0; k < 3; ++k) d[at + k * m] = (T)((A)d[at + k * m] * slope);
     into_new[i] = (T)((A)into_new[i] * slope);
     now[i] = (T)(slope * (A)gate[at + m]);

@@ -12,7 +12,7 @@ from ...wanted import wanted
 from ..kernels.cells import KERNELS
 from .launch import BLOCK, FLOATS, LIMIT, blocks, int32, int64, kernel, name_of
 
-__all__ = ["gru_back", "gru_step", "lstm_back", "lstm_step"]
+__all__ = ["gru_back", "gru_slopes", "gru_step", "lstm_back", "lstm_slopes", "lstm_step"]
 
 Array = Any  # cupy.ndarray
 ndarray = cupy.ndarray
@@ -35,9 +35,19 @@ def _cell(name: str, gates: int, state: Array, *arrays: Array | None) -> bool:
     return True
 
 
-def lstm_step(gate: Array, add: Array, c: Array, cell: Array, shown: Array) -> bool:
+def lstm_step(
+    gate: Array, add: Array, b_ih: Array | None, b_hh: Array | None, c: Array, cell: Array,
+    shown: Array,
+) -> bool:  # fmt: skip
     """A step of an LSTM; False for what the kernel does not take."""
-    return _cell("lstm_step", 4, cell, gate, add, c, cell, shown)
+    return _cell("lstm_step", 4, cell, gate, add, b_ih, b_hh, c, cell, shown)
+
+
+def lstm_slopes(
+    gates: Array, cells: Array, before: Array, d: Array, into_cell: Array, hidden: Array
+) -> bool:
+    """Its slopes; False for what the kernel does not take."""
+    return _cell("lstm_slopes", 4, cells, gates, cells, before, d, into_cell, hidden)
 
 
 def lstm_back(
@@ -48,12 +58,20 @@ def lstm_back(
 
 
 def gru_step(
-    gate: Array, add: Array, bias: Array | None, turned: Array, h: Array, new: Array
-) -> bool:
+    gate: Array, add: Array, b_ih: Array | None, b_hh: Array | None, turned: Array, h: Array,
+    new: Array,
+) -> bool:  # fmt: skip
     """A step of a GRU; False for what the kernel does not take."""
-    return _cell("gru_step", 3, new, gate, add, bias, turned, h, new)
+    return _cell("gru_step", 3, new, gate, add, b_ih, b_hh, turned, h, new)
 
 
-def gru_back(d: Array, into_new: Array, now: Array, slopes: Array, gate: Array) -> bool:
+def gru_slopes(gates: Array, turned: Array, before: Array, d: Array, into_new: Array) -> bool:
+    """Its slopes; False for what the kernel does not take."""
+    return _cell("gru_slopes", 3, turned, gates, turned, before, d, into_new)
+
+
+def gru_back(
+    d: Array, into_new: Array, now: Array, through: Array | None, slopes: Array, gate: Array
+) -> bool:
     """Its gradients; False for what the kernel does not take."""
-    return _cell("gru_back", 3, now, d, into_new, now, slopes, gate)
+    return _cell("gru_back", 3, now, d, into_new, now, through, slopes, gate)
