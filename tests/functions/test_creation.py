@@ -142,3 +142,20 @@ def test_a_default_type_is_a_dtype_and_a_device() -> None:
         finally:
             lib.set_default_dtype(lib.float32)
             lib.set_default_device(None)
+
+
+@pytest.mark.filterwarnings("ignore:Creating a tensor from a list")
+@pytest.mark.parametrize("data, dtype", [
+    ([np.float64(1)], "float64"), ([np.float32(1), 2.0], "float32"),
+    ([1.0, np.float64(2)], "float64"),
+    ([np.float16(1), 1], "float16"), ([np.int32(3)], "int32"), ([np.int32(3), 2], "int64"),
+    ([np.uint8(1), np.int8(1)], "int16"), ([True, np.int16(1)], "int16"),
+    ([np.int32(1), np.float32(1)], "float32"), ([np.int32(1), 1.5], "float32"),
+    ([[np.float64(1)], [2.0]], "float64"), ([np.ones(2), np.ones(2)], "float64"),
+    ([np.ones(2, np.float32), [1.0, 2.0]], "float32"), ([np.complex64(1), 1.0], "complex64"),
+    ((np.float32(1), np.float64(2)), "float64"), ([np.bool_(True)], "bool"), ([1.0, 2], "float32"),
+])  # fmt: skip
+def test_what_is_numpys_in_lists_keeps_its_dtype(lib: Any, data: Any, dtype: str) -> None:
+    for function in (lib.tensor, lib.as_tensor):
+        assert function(data).dtype == getattr(lib, dtype)
+        assert function(data, dtype=lib.float32 if "c" not in dtype else None).numel()

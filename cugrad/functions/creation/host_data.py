@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from numbers import Number
 from typing import Any
@@ -16,7 +17,10 @@ __all__ = ["cast", "check_range", "host_array"]
 
 
 def host_array(data: Any, exact: bool = False) -> np.ndarray[Any, Any]:
-    """Nested lists, numbers or tensors as a NumPy array, in PyTorch's default dtypes or `exact`."""
+    """Nested lists, numbers or tensors as a NumPy array, in PyTorch's default dtypes or `exact`.
+
+    In lists, too, what is NumPy's keeps its dtype.
+    """
     if isinstance(data, (list, tuple)) and _holds_tensor(data):
         kinds: set[dtypes.dtype] = set()
         data = _to_lists(data, kinds)
@@ -26,6 +30,10 @@ def host_array(data: Any, exact: bool = False) -> np.ndarray[Any, Any]:
         array = np.asarray(data)
     except ValueError as error:
         raise ValueError(f"tensor: the nested sequence is ragged: {error}") from None
+    if not exact and isinstance(data, (list, tuple)):
+        kind = _kind_of_numpys(data)
+        if kind is not None:
+            return cast(array, kind)
     if isinstance(data, (np.ndarray, np.generic)):
         return array
     if array.dtype.kind == "f" and array.size and not np.abs(array).max() < 2.0**63:
@@ -42,6 +50,34 @@ def host_array(data: Any, exact: bool = False) -> np.ndarray[Any, Any]:
         check_range(array, np.dtype(np.int64))
         return array.astype(np.int64)
     return array
+
+
+def _kind_of_numpys(data: Any) -> np.dtype[Any] | None:
+    """The dtype of nested lists in which there is a number, or an array, of NumPy's; else None."""
+    types, arrays, rows = set[type](), set[Any](), [data]
+    while rows:
+        row = rows.pop()
+        kinds_here = {*map(type, row)}
+        types |= kinds_here
+        if kinds_here & {list, tuple}:
+            rows += [item for item in row if isinstance(item, (list, tuple))]
+        if np.ndarray in kinds_here:
+            arrays |= {item.dtype for item in row if isinstance(item, np.ndarray)}
+    if not arrays and not any(issubclass(kind, np.generic) for kind in types):
+        return None
+    try:
+        kinds = {_DEFAULTS[t]() if t in _DEFAULTS else dtypes.of(np.dtype(t))
+                 for t in types - {list, tuple, np.ndarray}}  # fmt: skip
+        kinds |= {dtypes.of(kind) for kind in arrays}
+    except TypeError:  # of what is no number
+        return None
+    return reduce(dtypes.promote_types, kinds).numpy
+
+
+_DEFAULTS: dict[type, Callable[[], dtypes.dtype]] = {
+    bool: lambda: dtypes.bool_, int: lambda: dtypes.int64, float: dtypes.get_default_dtype,
+    complex: lambda: dtypes.get_default_dtype().to_complex(),
+}  # fmt: skip
 
 
 def _ints_of(data: Any, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
