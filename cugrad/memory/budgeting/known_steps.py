@@ -257,9 +257,10 @@ class SeenStep:
         self, step: planning.Step, shift: int, limit: int, placements: frozenset[str]
     ) -> None:
         """What else is in memory is different from now on: by event, as a version of the step says,
-        and before it by so many bytes.
+        and before it by so many bytes. Of another step's events this one learns nothing.
         """
-        self.now = Tuning(step, shift, *first_plan(step, limit, placements))
+        if [e.name for e in step.events] == [e.name for e in self.step.events]:
+            self.now = Tuning(step, shift, *first_plan(step, limit, placements))
         self.courses.clear()  # the next step shows what there is before it
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import gc
 from collections.abc import Iterator
 from typing import Any
@@ -567,3 +569,27 @@ def test_a_host_is_helped_by_the_disk(tmp_path: Any) -> None:
         return seen
 
     assert losses("6MiB") == losses(None)
+
+
+def test_a_loop_whose_first_steps_are_of_two_kinds() -> None:
+    """What is learned of one step, as where weights are behind it, is no plan of another one."""
+
+    def run(is_planned: bool) -> list[Any]:
+        cugrad.manual_seed(0)
+        net = deep(32, 3).to("simulated")
+        optimizer = cugrad.optim.Adam(net.parameters(), lr=0.01)
+        x = cugrad.rand(8, 32, device="simulated")
+        context: Any = contextlib.nullcontext()
+        if is_planned:
+            context = memory.budget("200KiB", model=net, optimizer=optimizer)
+        seen = []
+        with context:
+            for _ in range(6):
+                optimizer.zero_grad()
+                loss = net(x).square().mean()
+                loss.backward()
+                optimizer.step()
+                seen += [loss.item(), *[copy.deepcopy(net)(x).sum().item() for _ in range(2)]]
+        return [seen, [arrays_of(p) for p in net.parameters()]]
+
+    assert same(run(True), run(False))
