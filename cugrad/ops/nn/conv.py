@@ -8,7 +8,6 @@ from typing import Any
 
 from ...backends.windows import Ints, numbers, output_size, spans
 from ...dtypes import is_half
-from ..apart import row_products
 from ..flops import convolution_flops, convolution_input_flops, convolution_weight_flops
 from ..table import AS_INPUT, CONVOLUTION, LINEAR, SAME, row
 from .depthwise import depthwise, depthwise_input, depthwise_weight, is_depthwise
@@ -210,7 +209,7 @@ def _convolution_weight(
         columns = _unfold(xp, swapped[:, batch], outputs, geometry)
         columns = _matrix(xp, columns, groups, rows, len(outputs))
         flat = _matrix(xp, swapped_grad[:, batch], groups, out_channels // groups, len(outputs))
-        result += row_products(xp, flat, columns)
+        result += xp.matmul(flat, xp.swapaxes(columns, 1, 2))
     shape = (out_channels, channels // groups, *kernel_size)
     return xp.reshape(result, shape).astype(input.dtype, copy=False)
 
