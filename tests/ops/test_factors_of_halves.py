@@ -55,3 +55,25 @@ def test_batched_and_forward() -> None:
     assert cugrad.equal(cugrad.vmap(product)(x), x * n) and (x * n).dtype is cugrad.float16
     y, tangent = cugrad.func.jvp(product, (x,), (x,))
     assert cugrad.equal(y, x * n) and cugrad.equal(tangent, x * n)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_bias_is_added_before_a_product_is_rounded(dtype: str) -> None:
+    rng = np.random.default_rng(1)
+    arrays = [rng.standard_normal(shape) for shape in ((6, 32), (32, 32), (32,), (2, 32, 8))]
+    x, w, b, images = [
+        cugrad.tensor(a, dtype=cugrad.float32, device="cpu").to(getattr(cugrad, dtype))
+        for a in arrays
+    ]
+    functional = cugrad.nn.functional
+    wide = [t.double() for t in (x, w, b, images)]
+    pairs = [
+        (functional.linear(x, w, b), functional.linear(*wide[:3])),
+        (functional.linear(images.mT, w, b), functional.linear(wide[3].mT, *wide[1:3])),
+        (functional.conv1d(images, w[:, :, None], b),
+         functional.conv1d(wide[3], wide[1][:, :, None], wide[2])),
+        (functional.conv1d(images, w.reshape(32, 16, 2), b, padding=1, groups=2),
+         functional.conv1d(wide[3], wide[1].reshape(32, 16, 2), wide[2], padding=1, groups=2)),
+    ]  # fmt: skip
+    for found, exact in pairs:
+        assert cugrad.equal(found, exact.to(found.dtype)) and found.stride() == exact.stride()

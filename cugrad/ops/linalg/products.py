@@ -5,8 +5,10 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from ...dtypes import is_half
 from ..dims import broadcast_shapes
 from ..flops import product_flops
+from ..precision import narrow, wide
 from ..table import LINEAR, NONE, PRODUCT, SAME, row
 
 Shape = tuple[int, ...]
@@ -124,9 +126,14 @@ def _linear(xp: Any, input: Any, weight: Any, bias: Any = None) -> Any:
             f"weight {tuple(weight.shape)}, want input.shape[-1] == weight.shape[-1]"
         )
     x = input if len(shape) == 2 else input.reshape(prod(shape[:-1]), shape[-1])
-    out = xp.matmul(x, weight.T)
-    if bias is not None:
-        out += bias
+    if bias is not None and xp.cast is not None and is_half(x.dtype):
+        out = xp.matmul(wide(xp, x), wide(xp, weight).T)  # a host's is float32 in any case
+        out += wide(xp, bias)
+        out = narrow(xp, out, x)
+    else:
+        out = xp.matmul(x, weight.T)
+        if bias is not None:
+            out += bias
     return out if len(shape) == 2 else out.reshape(*shape[:-1], weight.shape[0])
 
 

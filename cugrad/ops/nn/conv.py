@@ -9,6 +9,7 @@ from typing import Any
 from ...backends.windows import Ints, numbers, output_size, spans
 from ...dtypes import is_half
 from ..flops import convolution_flops, convolution_input_flops, convolution_weight_flops
+from ..precision import narrow, wide
 from ..table import AS_INPUT, CONVOLUTION, LINEAR, SAME, row
 from .depthwise import depthwise, depthwise_input, depthwise_weight, is_depthwise
 from .lines import by_lines, by_lines_input, by_lines_weight, goes_by_lines
@@ -103,6 +104,11 @@ def _convolution(
     xp: Any, input: Array, weight: Array, bias: Array | None = None, stride: Ints = 1,
     padding: Ints = 0, dilation: Ints = 1, groups: int = 1,
 ) -> Array:  # fmt: skip
+    if bias is not None and xp.cast is not None and is_half(input.dtype):
+        result = _convolution(
+            xp, wide(xp, input), wide(xp, weight), wide(xp, bias), stride, padding, dilation, groups
+        )  # as a host's products are
+        return narrow(xp, result, input)
     n = input.ndim - 2
     images, channels, out_channels = input.shape[0], input.shape[1], weight.shape[0]
     geometry = _geometry(n, weight.shape[2:], stride, padding, dilation)
