@@ -24,7 +24,7 @@ _spec.loader.exec_module(example)
 os.environ.clear()
 os.environ.update(_environment)
 
-SMALL = ["--steps", "7", "--batch-size", "6", "--context", "32", "--width", "32", "--sample", "5"]
+SMALL = ["--steps", "7", "--batch-size", "6", "--context", "16", "--width", "16", "--sample", "5"]
 
 
 PLAIN: dict[str, list[str]] = {}  # the losses without offload, by device
@@ -86,7 +86,7 @@ def test_it_runs_as_a_script_and_samples_text() -> None:
 @pytest.mark.parametrize(
     "arguments, named",
     [
-        (["--steps", "0"], "--steps"), (["--heads", "5"], "divisor of --width 32"),
+        (["--steps", "0"], "--steps"), (["--heads", "5"], "divisor of --width 16"),
         (["--placement", "moon"], "--placement"), (["--device", "tpu"], "--device"),
         (["--context", "900000"], "--context"), (["--seed", "-1"], "--seed"),
         (["--width", "many"], "--width"), (["--step", "3"], "--step"), (["surprise"], "surprise"),
