@@ -259,6 +259,17 @@ NESTED = {
 }
 
 
+@pytest.mark.parametrize("low", [0, 9, N - 5])
+def test_less_than_half_of_a_storage_leaves_alone(low: int) -> None:
+    """Wherever it lies: with all of it each byte would leave that nobody saves."""
+    t, hooks = cugrad.tensor(values(N, N)), moving()
+    with hooks:
+        packed = hooks.pack_hook(t[low : low + 5])
+    back = hooks.unpack_hook(packed)
+    assert back.cpu().numpy().tobytes() == t[low : low + 5].cpu().numpy().tobytes()
+    assert hooks.stats.moved_to_host_bytes == 4 * N * 5
+
+
 @pytest.mark.parametrize("drop", [False, True])
 @pytest.mark.parametrize("name", NESTED)
 def test_what_covers_parts_sends_the_rest_of_it(name: str, drop: bool, engine: CopyEngine) -> None:
