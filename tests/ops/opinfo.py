@@ -219,7 +219,7 @@ def difference(
         if dtype in ("int64", "bool", "uint8"):
             relative, absolute = TOLERANCE.get(named[0], (0, 0))
         p, q = host(x), host(y)
-        if not np.allclose(p, q, relative, absolute, equal_nan=True):
+        if not (p == q).all() and not np.allclose(p, q, relative, absolute, equal_nan=True):
             if precise is not None and as_near(p, q, precise[i]):
                 continue
             wrong = ~np.isclose(p, q, relative, absolute, equal_nan=True)
