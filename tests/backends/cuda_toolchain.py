@@ -182,7 +182,14 @@ def some_of(sources: Sequence[str], every: int = 6) -> list[str]:
 def compile_together(
     sources: Sequence[str], arch: str, more: tuple[str, ...] = ()
 ) -> list[Resources]:
-    """Compiles sources of one kernel each in one run of NVRTC; what each needs, in their order."""
+    """Compiles sources of one kernel each in few runs of NVRTC; what each needs, in their order."""
+    found: dict[int, Resources] = {}
+    for some in cuda_on_cpu.grouped(range(len(sources)), sources, 24):
+        found.update(zip(some, _together([sources[k] for k in some], arch, more), strict=True))
+    return [found[k] for k in range(len(sources))]
+
+
+def _together(sources: Sequence[str], arch: str, more: tuple[str, ...]) -> list[Resources]:
     heads = dict.fromkeys(line for s in sources for line in re.findall("#include.*\n", s))
     parts = [
         f"namespace n{k} {{\n{re.sub('#include.*', '', source)}}}\n".replace(

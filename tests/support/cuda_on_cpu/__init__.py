@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import math
 import os
 import re
 import shutil
@@ -183,6 +184,17 @@ def shared_of(library: Path) -> dict[int, tuple[int, int]]:
     return found
 
 
+def grouped(things: Sequence[Any], texts: Sequence[str], about: int) -> list[list[Any]]:
+    """Groups of about so many, by their texts: a text that changes is in one group or in two, and
+    what is built of the others is in the store.
+    """
+    number = 1 << max(0, math.ceil(math.log2(max(1, len(things)) / about)))
+    groups: list[list[Any]] = [[] for _ in range(number)]
+    for thing, text in zip(things, texts, strict=True):
+        groups[hashlib.sha256(text.encode()).digest()[0] % number].append(thing)
+    return [group for group in groups if group]
+
+
 class Program:
     """A CUDA source, compiled when its first kernel runs; `checks=False` runs faster and blind."""
 
@@ -204,8 +216,7 @@ class Program:
         """Compiles many sources in few runs of g++: each run costs as much as some kernels."""
         for checks in (True, False):
             left = [p for p in programs if p.checks is checks and p.path is None]
-            for start in range(0, len(left), most):
-                some = left[start : start + most]
+            for some in grouped(left, [p.source for p in left], most):
                 path = library([p.source for p in some], checks)
                 for number, program in enumerate(some):
                     program.path, program._number = path, number
