@@ -261,7 +261,7 @@ NESTED = {
 
 @pytest.mark.parametrize("low", [0, 9, N - 5])
 def test_less_than_half_of_a_storage_leaves_alone(low: int) -> None:
-    """Wherever it lies: with all of it each byte would leave that nobody saves."""
+    """Wherever it lies: else bytes would leave that are not saved."""
     t, hooks = cugrad.tensor(values(N, N)), moving()
     with hooks:
         packed = hooks.pack_hook(t[low : low + 5])
