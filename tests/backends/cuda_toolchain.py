@@ -88,13 +88,14 @@ def compiled(
     kept = cuda_on_cpu.store() / f"{key}.cubin"
     if kept.exists():
         os.utime(kept)
-        log, _, code = kept.read_bytes().partition(b"\0")
-        return code, log.decode()
-    code, text = _compiled(source, names, options)
+        told, _, code = kept.read_bytes().partition(b"\0")
+        return code, told.decode()
+    code, log = _compiled(source, names, options)
+    log = log.replace("\0", "")
     with tempfile.NamedTemporaryFile(dir=kept.parent, delete=False) as file:
-        file.write(text.replace("\0", "").encode() + b"\0" + code)
+        file.write(log.encode() + b"\0" + code)
     os.replace(file.name, kept)
-    return code, text
+    return code, log
 
 
 @cache

@@ -428,3 +428,34 @@ def test_an_atomic_of_what_a_struct_points_to_runs_blind_and_is_watched() -> Non
     assert count[0] == 128
     with pytest.raises(KernelError, match="atomic of 4 bytes outside of every array"):
         watched((2,), (32,), args)
+
+
+SHOWN = """
+extern "C" __global__ void shown{n}(float* y, int writes)
+{{
+    __shared__ float kept[8 << {n}];
+    if (writes) kept[threadIdx.x] = 1;
+    __syncthreads();
+    y[blockIdx.x * blockDim.x + threadIdx.x] = kept[threadIdx.x];
+}}
+"""
+
+
+def test_shared_memory_of_each_source_begins_as_nan() -> None:
+    """In every block and every launch, also of kernels that are not watched."""
+    programs = [Program(SHOWN.format(n=n), checks=False) for n in range(3)]
+    Program.compile_together(programs, 8)
+    for writes in (1, 0, 1, 0):
+        for n, program in enumerate(programs):
+            y = np.zeros((3, 8), np.float32)
+            program.kernel(f"shown{n}")((3,), (8,), (y, np.int32(writes)))
+            assert (y == 1).all() if writes else np.isnan(y).all()
+
+
+def test_a_text_that_changes_is_in_one_group_or_in_two() -> None:
+    texts = [f"kernel {n}" for n in range(200)]
+    before = cuda_on_cpu.grouped(texts, texts, 32)
+    assert sorted(sum(before, [])) == sorted(texts) and 4 < len(before) <= 8
+    texts[7] = "another kernel"
+    after = cuda_on_cpu.grouped(texts, texts, 32)
+    assert sum(group not in before for group in after) <= 2

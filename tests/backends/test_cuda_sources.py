@@ -5,6 +5,7 @@ numbers.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -65,6 +66,17 @@ def test_what_a_kernel_needs_is_read() -> None:
         assert spilled.registers <= 32 and spilled.spills >= spilled.frame > 0
         with pytest.raises(AssertionError, match="spilled spills registers"):
             toolchain.check("spilled", spilled)
+
+
+def test_what_was_made_is_kept_and_an_error_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    toolchain.nvrtc()
+    source = f"__global__ void once(float* x) {{ x[0] = {os.getpid()}; }}"
+    first = toolchain.compiled(source, "90")
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="nowhere"):
+            toolchain.compiled(source + "nowhere", "90")
+    monkeypatch.delattr(toolchain, "_compiled")
+    assert toolchain.compiled(source, "90") == first and first[0].startswith(b"\x7fELF")
 
 
 def test_a_script_writes_what_all_kernels_need(tmp_path: Path) -> None:
