@@ -931,16 +931,21 @@ sample("softplus", away((3, 4), 0.25), beta=2.0, threshold=0.5)
 sample("softplus", exactly([-1000.0, 1000.0, 0.0]))
 sample("mish", (3, 4), reference=lambda np, x: x * np.tanh(np.log1p(np.exp(x))))
 sample("mish", exactly([-700.0, 700.0, 0.0, 25.0]))
-sample("huber", exactly([-3.0, -0.2, 0.4, 1.7]), delta=0.7,
-       torch=lambda torch, x, delta=1.0: torch.nn.functional.huber_loss(
-           x, torch.zeros_like(x), reduction="none", delta=delta),
-       reference=lambda np, x, delta=1.0: np.where(
-           np.abs(x) <= delta, x * x / 2, (np.abs(x) - delta / 2) * delta))  # fmt: skip
-sample("smooth_l1", exactly([-3.0, -0.2, 0.4, 1.7]), beta=0.7,
-       torch=lambda torch, x, beta=1.0: torch.nn.functional.smooth_l1_loss(
-           x, torch.zeros_like(x), reduction="none", beta=beta),
-       reference=lambda np, x, beta=1.0: np.where(
-           np.abs(x) < beta, x * x / 2 / beta, np.abs(x) - beta / 2))  # fmt: skip
+
+
+def _loss_of(name):
+    return lambda torch, x, y, **how: getattr(torch.nn.functional, name)(
+        x, y, reduction="none", **how)  # fmt: skip
+
+
+_near = exactly([-3.0, -0.2, 0.4, 1.7]), exactly([0.25, 0.25, -0.125, 0.5])
+sample("huber", *_near, delta=0.7, torch=_loss_of("huber_loss"),
+       reference=lambda np, x, y, delta=1.0: np.where(
+           np.abs(x - y) <= delta, (x - y) ** 2 / 2, (np.abs(x - y) - delta / 2) * delta)
+       )  # fmt: skip
+sample("smooth_l1", *_near, beta=0.7, torch=_loss_of("smooth_l1_loss"),
+       reference=lambda np, x, y, beta=1.0: np.where(
+           np.abs(x - y) < beta, (x - y) ** 2 / 2 / beta, np.abs(x - y) - beta / 2))  # fmt: skip
 sample("along", (3, 4), (3, 4), positive((3, 1)), integer=False,
        reference=lambda np, g, x, norm: g * (x / norm),
        torch=lambda torch, g, x, norm: g * (x / norm))  # fmt: skip

@@ -69,8 +69,12 @@ def _broadcast(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _numbers(x: Tensor, other: Tensor) -> Tensor:
-    """One of the operands of a loss; bools in the dtype of the other."""
-    return x.to(other.dtype) if x._array.dtype.kind == "b" else x
+    """One of the operands of a loss; bools in the dtype of the other, unless that is of bools."""
+    if x._array.dtype.kind != "b":
+        return x
+    if other._array.dtype.kind == "b":
+        raise NotImplementedError("a loss of differences is not implemented for 'Bool'")
+    return x.to(other.dtype)
 
 
 def _check_weight(weight: Tensor, input: Tensor) -> None:
@@ -137,7 +141,7 @@ def smooth_l1_loss(
     first, second = _broadcast(_numbers(input, target), _numbers(target, input))
     if beta == 0:
         return reduced((first - second).abs(), reduction)
-    return reduced(recorded.smooth_l1(first - second, beta), reduction)
+    return reduced(recorded.smooth_l1(first, second, beta), reduction)
 
 
 @autocasts
@@ -156,8 +160,10 @@ def huber_loss(
         raise TypeError("huber_loss(): argument 'delta' (position 4) must be float, not complex")
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
+    if input._array.dtype.kind == "b":
+        raise RuntimeError("result type Float can't be cast to the desired output type Bool")
     first, second = _broadcast(input, _numbers(target, input))
-    losses = recorded.huber(first - second, delta)
+    losses = recorded.huber(first, second, delta)
     if weight is not None:
         _check_weight(weight, input)
         losses = losses * weight

@@ -120,28 +120,39 @@ row("mish", "self", _mish, ELEMENTWISE, promote=FLOAT, self=_mish_gradient, publ
     refuses="c")  # fmt: skip
 
 
-def _huber(xp: Any, self: Array, delta: float = 1.0) -> Array:
-    x = wide(xp, self)
-    size = xp.abs(x)
-    return narrow(xp, xp.where(size <= delta, x * x * 0.5, (size - 0.5 * delta) * delta), self)
+# Losses of a difference, which is not kept: its operands are.
 
 
-row("huber", "self", _huber, ELEMENTWISE, promote=FLOAT,
-    # hardtanh, not clamp: its derivative at delta itself is that of the line, as in PyTorch
-    self=lambda m, g, self, delta: g * m.hardtanh(self, -delta, delta), public=False,
-    doc="half the square of what is within delta, and from there on a line",
+def _difference(xp: Any, self: Array, other: Array) -> Array:
+    return wide(xp, self) - wide(xp, other)
+
+
+def _huber(xp: Any, self: Array, other: Array, delta: float = 1.0) -> Array:
+    d = _difference(xp, self, other)
+    size = xp.abs(d)
+    return narrow(xp, xp.where(size <= delta, d * d * 0.5, (size - 0.5 * delta) * delta), self)
+
+
+# hardtanh, not clamp: its derivative at delta itself is that of the line, as in PyTorch
+row("huber", "self other", _huber, ELEMENTWISE, promote=FLOAT,
+    node="HuberLossBackward0",
+    self=lambda m, g, self, other, delta: g * m.hardtanh(self - other, -delta, delta),
+    other=lambda m, g, self, other, delta: g * m.hardtanh(other - self, -delta, delta),
+    public=False, doc="half the square of a difference within delta, and from there on a line",
     refuses="c")  # fmt: skip
 
 
-def _smooth_l1(xp: Any, self: Array, beta: float = 1.0) -> Array:
-    x = wide(xp, self)
-    size = xp.abs(x)
-    return narrow(xp, xp.where(size < beta, x * x * 0.5 / beta, size - 0.5 * beta), self)
+def _smooth_l1(xp: Any, self: Array, other: Array, beta: float = 1.0) -> Array:
+    d = _difference(xp, self, other)
+    size = xp.abs(d)
+    return narrow(xp, xp.where(size < beta, d * d * 0.5 / beta, size - 0.5 * beta), self)
 
 
-row("smooth_l1", "self", _smooth_l1, ELEMENTWISE, promote=FLOAT,
-    self=lambda m, g, self, beta: g * m.hardtanh(self / beta, -1.0, 1.0), public=False,
-    doc="huber, over beta", refuses="c")  # fmt: skip
+row("smooth_l1", "self other", _smooth_l1, ELEMENTWISE, promote=FLOAT,
+    node="SmoothL1LossBackward0",
+    self=lambda m, g, self, other, beta: g * m.hardtanh((self - other) / beta, -1.0, 1.0),
+    other=lambda m, g, self, other, beta: g * m.hardtanh((other - self) / beta, -1.0, 1.0),
+    public=False, doc="huber, over beta", refuses="c")  # fmt: skip
 
 
 def _log_sigmoid(xp: Any, self: Array) -> Array:
