@@ -15,7 +15,7 @@ from ...dtypes import bool_, check_fits, is_differentiable
 from ...ops import dims as D
 from ...ops.table import TABLE
 from ...tensor import Tensor, make
-from ..calls.arguments import array_of, check_known, fresh, of_reals
+from ..calls.arguments import array_of, as_own, check_known, fresh, of_reals
 from .bounds import check_index, check_integers, is_looked_at
 from .subscripts import FULL, parse, picked
 
@@ -322,11 +322,20 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
         check_fits(value, input.dtype)
         value = np.asarray(value).astype(array.dtype).item()
     tall = input if array.ndim else recorded.unsqueeze(input, 0)
+    # what is filled lies as the input does, and a mask's result as C has it
+    strides = tall._array.strides
+    order = sorted(range(len(strides)), key=lambda k: -abs(strides[k]))
+    is_expanded = any(stride == 0 and n > 1 for stride, n in zip(strides, tall._array.shape))
+    is_turned = not is_expanded and order != [*range(len(order))]
+    if is_turned:
+        tall, dim = recorded.permute(tall, order), order.index(dim)
     mask = recorded.reshape(recorded.named_by(index, size), (size,) + (1,) * (tall.dim() - dim - 1))
     if isinstance(value, Tensor):
         out = recorded.where(mask, value, tall)
     else:
         out = recorded.masked_fill(tall, mask, value)
+    if is_turned:
+        out = as_own(recorded.permute(out, [order.index(k) for k in range(len(order))]), ())
     return _restored(out, input)
 
 
