@@ -21,8 +21,8 @@ from ..version import __version__
 __all__ = ["get_env_info", "get_pretty_env_info", "main"]
 
 PACKAGES = (
-    "cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x", "cupy", "ml_dtypes", "mpi4py", "numkong",
-    "numpy", "nvidia-cudnn-frontend", "nvtx", "safetensors", "scipy", "torch",
+    "cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x", "cupy", "ml_dtypes", "mpi4py", "numba",
+    "numkong", "numpy", "nvidia-cudnn-frontend", "nvtx", "safetensors", "scipy", "torch",
 )  # fmt: skip
 
 

@@ -42,14 +42,15 @@ def without(*names: str) -> str:
     return f"import sys; sys.modules.update(dict.fromkeys({names!r}))\n"
 
 
-@pytest.mark.parametrize("package", ["nvtx", "cupy", "ml_dtypes", "numkong", "scipy"])
+@pytest.mark.parametrize("package", ["nvtx", "cupy", "ml_dtypes", "numba", "numkong", "scipy"])
 def test_works_without(package: str) -> None:
     python(without(*{"cupy": CUPY}.get(package, [package])) + TRAIN_ONE_STEP)
 
 
 def test_works_with_numpy_alone() -> None:
     python(
-        without("nvtx", *CUPY, "ml_dtypes", "numkong", "scipy", "torch", "sklearn") + TRAIN_ONE_STEP
+        without("nvtx", *CUPY, "ml_dtypes", "numba", "numkong", "scipy", "torch", "sklearn")
+        + TRAIN_ONE_STEP
     )
 
 
@@ -97,6 +98,7 @@ def test_an_import_loads_what_any_program_needs_and_no_optional_package() -> Non
         "torch",
         "scipy",
         "ml_dtypes",
+        "numba",
         "numkong",
         "matplotlib",
         "sklearn",

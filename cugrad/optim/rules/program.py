@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from .symbols import MASK, NUMBER, Symbol
 
-__all__ = ["Program", "numbers_text", "update_text"]
+__all__ = ["ArrayCall", "Program", "numbers_text", "update_text"]
 
 NEVER = 1 << 30
 SIGNS = [("add", "+"), ("subtract", "-"), ("multiply", "*"), ("divide", "/"), ("power", "**"),
@@ -16,10 +16,30 @@ SIGNS = [("add", "+"), ("subtract", "-"), ("multiply", "*"), ("divide", "/"), ("
 BETWEEN = dict(SIGNS)
 
 
+class ArrayCall(NamedTuple):
+    """A call of a function of arrays: where its value goes, and the names of what it is given."""
+
+    place: str
+    function: str
+    operands: list[str]
+    in_place: bool = True  # else the value is a new array
+
+    def text(self) -> str:
+        operands = ", ".join(self.operands)
+        if self.function == "copyto":
+            return f"copyto({self.place}, {operands})"
+        if not self.in_place:
+            return f"{self.place} = {self.function}({operands})"
+        # NumPy reads a third as an input
+        out = "out=" * (self.function in ("maximum", "minimum"))
+        return f"{self.function}({operands}, {out}{self.place})"
+
+
 class Program(NamedTuple):
     """The text of a function of arrays, numbers and scratch arrays, and what it must be given."""
 
     text: str
+    calls: list[ArrayCall]  # of which the text is made
     constants: list[Symbol]  # numbers, in the order of its arguments
     scratch: int  # how many arrays that it may overwrite
     functions: set[str]  # names of `xp` that it calls
@@ -49,8 +69,7 @@ class _Writer:
         self.occupied = {s.name: self.end.get(s, -1) for s in self.place}  # place -> until which op
         self.constants: dict[Symbol, str] = {}
         self.scratch: list[str] = []
-        self.functions: set[str] = set()
-        self.lines: list[str] = []
+        self.calls: list[ArrayCall] = []
 
     def _ends(self) -> dict[Symbol, int]:
         """Until which op each value is needed; the value of a choice is one of its operands."""
@@ -68,25 +87,22 @@ class _Writer:
             self._write(at, symbol)
         self._copy_late({n: s for n, s in self.outputs.items() if self.place.get(s) != n})
         arguments = [*self.arrays, *self.constants.values(), *self.scratch]
-        body = "\n    ".join(self.lines or ["pass"])
+        body = "\n    ".join([call.text() for call in self.calls] or ["pass"])
         text = f"def update({', '.join(arguments)}):\n    {body}\n"
-        return Program(text, list(self.constants), len(self.scratch), self.functions)
+        functions = {call.function for call in self.calls} - {"choose"}
+        return Program(text, self.calls, list(self.constants), len(self.scratch), functions)
 
     def _write(self, at: int, symbol: Symbol) -> None:
-        operands = ", ".join(map(self._operand, symbol.operands))
-        if symbol.op == "where" or symbol.kind == MASK:
+        operands, function = [self._operand(x) for x in symbol.operands], symbol.op
+        in_place = symbol.op != "where" and symbol.kind != MASK
+        if not in_place:
             place = self.place[symbol] = f"t{at}"
-            choice = symbol.op == "where" and symbol.operands[0].kind == NUMBER
-            function = "choose" if choice else symbol.op
-            self.lines.append(f"{place} = {function}({operands})")
-            if choice:
-                return
+            if symbol.op == "where" and symbol.operands[0].kind == NUMBER:
+                function = "choose"
         else:
             place = self.place[symbol] = self._place_for(at, symbol)
             self.occupied[place] = self.end[symbol]
-            out = "out=" * (symbol.op in ("maximum", "minimum"))  # NumPy reads a third as an input
-            self.lines.append(f"{symbol.op}({operands}, {out}{place})")
-        self.functions.add(symbol.op)
+        self.calls.append(ArrayCall(place, function, operands, in_place))
 
     def _copy_late(self, copies: dict[str, Symbol]) -> None:
         """Copies outputs that could not be computed where they belong; none before it is read."""
@@ -98,11 +114,10 @@ class _Writer:
             if not name:  # they wait for one another
                 name, (place, _) = next(iter(sources.items()))
                 self.scratch.append(f"s{len(self.scratch)}")
-                self.lines.append(f"copyto({self.scratch[-1]}, {place})")
+                self.calls.append(ArrayCall(self.scratch[-1], "copyto", [place]))
                 sources[name] = (self.scratch[-1], {self.scratch[-1]})
                 continue
-            self.lines.append(f"copyto({name}, {sources.pop(name)[0]})")
-            self.functions.add("copyto")
+            self.calls.append(ArrayCall(name, "copyto", [sources.pop(name)[0]]))
 
     def _read(self, symbol: Symbol) -> set[str]:
         """The places that a value may be in: that of a choice is one of its sides'."""

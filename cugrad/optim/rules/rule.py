@@ -127,6 +127,7 @@ class Form:
         text = numbers_text(names, self.numbers, reading.symbols)
         self.text = text + "\n" + self.program.text
         self.together: dict[Any, Any] = {}  # its kernels, by device: see `together.py`
+        self.loops: dict[Any, Any] = {}  # compiled for the host, by dtype: see `loops.py`
         self._bound: dict[int, Bound] = {}
 
     def bound(self, xp: Any) -> Bound:

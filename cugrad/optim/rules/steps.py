@@ -20,6 +20,7 @@ from ...tensor import Tensor, make
 from ..scaling import Scaled
 from .batches import follow_together
 from .blocks import BLOCK, as_reals, computing_dtype, run
+from .loops import loop_of
 from .recorded import follow
 from .rule import Rule, is_decisive
 from .together import together_of
@@ -279,8 +280,12 @@ class _Step:
     def _take_large(self, arrays: list[Any], constants: Any) -> None:
         """The step of a parameter that is large, complex, or not in the host's memory."""
         for reals in as_reals(arrays):
-            run(self.bound.update, reals, constants, self.scratch, self.form.writes,
-                self.backend.xp, self.on_host)  # fmt: skip
+            update, scratch = self.bound.update, self.scratch
+            loop = loop_of(self.form, reals, constants) if self.on_host else None
+            if loop is not None:
+                update, scratch = loop, 0
+            run(update, reals, constants, scratch, self.form.writes, self.backend.xp,
+                self.on_host)  # fmt: skip
 
     def _numbers(self, counts: Sequence[Tensor], dtype: Any) -> tuple[Any, Any]:
         """The new states that are numbers, and what the update computes with."""
