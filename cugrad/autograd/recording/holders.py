@@ -20,6 +20,8 @@ PACKAGE = __name__.partition(".")[0]
 # Who asks for memory, which CuPy does in between, and how that comes here.
 BELOW = (f"{PACKAGE}.backends", f"{PACKAGE}.autograd.recording.operands", __name__)
 LINES = 6  # of holders, and of the largest arrays
+# as it is: `tensor._array` of one that is elsewhere would have it come, to a device that is full
+_ARRAY = Tensor.__dict__["_array"]
 
 
 def out_of_memory(op: str, backend: Any, error: MemoryError) -> OutOfMemoryError:
@@ -75,18 +77,26 @@ def _holdings() -> Iterator[tuple[str, Any]]:
             for array in _arrays_in(getattr(thing, "saved", None)):
                 yield name, array
         elif isinstance(thing, Tensor):
-            array = getattr(thing, "_array", None)
+            array = _array_of(thing)
             is_leaf = getattr(thing, "_node", None) is None
             who = "parameters" if is_leaf and thing._requires_grad else "tensors of the program"
             yield who, array
             if isinstance(thing._grad, Tensor):
-                yield "gradients", thing._grad._array
+                yield "gradients", _array_of(thing._grad)
+
+
+def _array_of(tensor: Tensor) -> Any:
+    """The array that a tensor has here, if any."""
+    try:
+        return _ARRAY.__get__(tensor)
+    except AttributeError:  # of a lazy parameter
+        return None
 
 
 def _arrays_in(saved: Any) -> Iterator[Any]:
     for value in saved if type(saved) is tuple else ():  # not of a node that was freed
         if isinstance(value, Tensor):
-            yield value._array
+            yield _array_of(value)
         elif isinstance(value, tuple):
             yield from value[:1]
         else:

@@ -87,26 +87,26 @@ class Candidate(NamedTuple):
         """Bytes that the optimizer's step takes beside those."""
         return self.layout.beside_step(self.away, self.places["states"] == "host")
 
-    def placed(self, events: int) -> Any:
+    def placed(self, events: int, adds: bool = False) -> Any:
         """Bytes at most of what is placed, of each kind, that are on the device in each event of a
-        step that begins with no gradients.
+        step that begins with no gradients, or with those of a pass before, to which it adds.
         """
         layout, count, places = self.layout, self.away, self.places
         most = [layout.in_window(kind, places[kind], count, self.window) for kind in KINDS]
         placed = np.empty((events, len(KINDS)), np.int64)
         placed[:] = most
-        whole = layout.whole(0, count, events)
+        whole = layout.whole(0, count, events, adds)
         placed[:, 1] = whole if layout.on_host else whole.clip(max=most[1])
         return placed
 
-    def of_those_that_stay(self, events: int, has_states: bool = True) -> Any:
+    def of_those_that_stay(self, events: int, has_states: bool = True, adds: bool = False) -> Any:
         """Bytes of what is not placed that are on the device in each event of such a step; a first
         one may have no states yet.
         """
         layout, count = self.layout, self.away
         kinds = ("weights", "states") if has_states else ("weights",)
         others = sum([layout.bytes_of(kind) - layout.bytes_of(kind, count) for kind in kinds])
-        return layout.whole(count, layout.count, events) + (layout.fixed + others)
+        return layout.whole(count, layout.count, events, adds) + (layout.fixed + others)
 
 
 class ModelParts:
@@ -133,9 +133,13 @@ class ModelParts:
         """The same, in another order."""
         return ModelParts(sorted(self.parts, key=key), self.fixed, self.in_pieces, self.on_host)
 
-    def whole(self, first: int, last: int, events: int) -> Any:
-        """Bytes of the gradients of some parts that are whole, by event."""
+    def whole(self, first: int, last: int, events: int, adds: bool) -> Any:
+        """Bytes of the gradients of some parts that are there, by event: those that are whole, or
+        all, if the step adds to those of a pass before.
+        """
         parts = self.parts[first:last]
+        if adds:
+            return np.full(events, sum([p.gradients for p in parts]), np.int64)
         when = np.array([min(max(p.whole, 0), events - 1) for p in parts], np.int64)
         nbytes = np.array([p.gradients for p in parts], np.int64)
         return np.cumsum(np.bincount(when, nbytes, events)).astype(np.int64)
@@ -197,7 +201,7 @@ class ModelParts:
         other place, and what that computes in, if the host does not step.
         """
         if not count:
-            return 0
+            return self.most_work[-1]
         together = min(SMALL, self.sums["weights"][-1] // BUCKETS) if count < self.count else 0
         work = 0 if is_host else self.most_work[count]
         return max(work, 2 * together, self.largest_that_stays[count])

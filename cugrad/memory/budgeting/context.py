@@ -206,12 +206,15 @@ class budget(OfModel, saved_tensors_hooks):
 
     def __exit__(self, *exc: Any) -> None:
         saved_tensors_hooks.__exit__(self, *exc)  # `super()` is a call, at which a signal may come
+        full = self._lessons.ran_out(self._measuring, exc[1])
         try:
             self._end(failed=exc[0] is not None)
         finally:
             self._within.end()
             if self._states is not None:
-                self._states.leave()
+                self._states.leave(full)
+        if full is not None:
+            raise full from exc[1]
         self._within.check(self.limit, self._lessons.told)
 
     def op_will_begin(self, args: tuple[Any, ...]) -> None:
@@ -335,7 +338,8 @@ class budget(OfModel, saved_tensors_hooks):
                 used = self._of_device.memory_allocated()
                 gc.collect()
                 before -= used - self._of_device.memory_allocated()
-            plan.begin(self.limit, before, self.placements)
+            adds = self._states is not None and self._states.passes > 0
+            plan.begin(self.limit, before, self.placements, adds)
         under_way = plan.step.lookahead
         self._places.copies(under_way, 0 if plan.now.is_cold else under_way)
 
@@ -482,6 +486,7 @@ class budget(OfModel, saved_tensors_hooks):
         if failed or not turned:
             return
         if self._states is not None:
+            self._lessons.adds = self._states.passes > 0
             self._states.passes += 1
         if measuring is not None and measuring.is_whole:
             self._lessons.learn(first or ("", 0), did, measuring)

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..sizes import free_host, size
 from ..states.masters import steps_by_buckets
+from ..states.placed import tensors_in
+from ..states.steps import home_of
 from .choosing import KINDS, PARTS, SHARE, STREAMED, Candidate, ModelPart, ModelParts
 from .known_steps import BudgetError
 from .measuring import BLOCK
-from .rehearsing import bytes_of_states, in_blocks
+from .rehearsing import Rehearsals, in_blocks
 
 if TYPE_CHECKING:
     from .context import budget
@@ -40,21 +42,33 @@ class Inventory:
                    for p in g["params"]}  # fmt: skip
         is_host = self.owner.device.type == "cpu"
         block = 1 if is_host else BLOCK
-        states = {id(p): bytes_of_states(*trained[id(p)], p, self.has_masters, block)
-                  for p in params if id(p) in trained}  # fmt: skip
+        rehearsals = Rehearsals(self.owner._of_device, self.owner.device, self.has_masters)
+        states = {id(p): rehearsals.of(*trained[id(p)], p) for p in params if id(p) in trained}
         self.params = [(id(p), p.nbytes, p.requires_grad) for p in params]
         fixed, parts = sum([in_blocks(b.nbytes, block) for b in self.model.buffers()]), []
         for p in reversed(params):
             nbytes = in_blocks(p.nbytes, block)
             # of a master there are its gradient and what comes out, of twice the size each
-            work = 4 * nbytes if self.has_masters and p.itemsize == 2 else nbytes
-            part = ModelPart(id(p), nbytes, nbytes * p.requires_grad, states.get(id(p), 0), work)
+            kept, work = states.get(id(p), (0, 0))
+            work += 4 * nbytes * (self.has_masters and p.itemsize == 2)
+            part = ModelPart(id(p), nbytes, nbytes * p.requires_grad, kept, work)
             if p.nbytes >= self.least:
                 parts.append(part)
             else:
                 fixed += part.weights + part.gradients + part.states
         in_pieces = not is_host and all(each._by_element for each in self.optimizers)
         self.layout = ModelParts(parts, fixed, in_pieces, is_host)
+
+    def resident_now(self) -> int:
+        """Bytes of the model on its device that no window counts."""
+        is_here: Any = lambda x: home_of(x) is None and x.device == self.owner.device
+        every = [*self.model.buffers(), *self.model.parameters()]
+        every += [p._grad for p in self.model.parameters() if p._grad is not None]
+        every += tensors_in(
+            [o.state.get(p) for o in self.optimizers for p in self.model.parameters()]
+        )
+        block = 1 if self.owner.device.type == "cpu" else BLOCK
+        return sum([in_blocks(x.nbytes, block) for x in filter(is_here, every)])
 
     def _window(self, layout: ModelParts, count: int) -> int:
         """Bytes of each kind on the device, if so many parts are elsewhere and nothing is known."""

@@ -13,7 +13,7 @@ from .planning import KEEP, OFFLOAD, RECOMPUTE, moved
 
 __all__ = [
     "RECORDED", "BudgetError", "Tuning", "SeenStep", "StepBook", "StepKind", "StepOutcome",
-    "TriedPlan", "as_measured", "first_of", "moved", "shifted", "too_few",
+    "TriedPlan", "as_measured", "first_of", "moved", "ran_out", "shifted", "too_few",
 ]  # fmt: skip
 
 ADVICE = (
@@ -85,12 +85,14 @@ class Tuning:
         self.evicts = False  # whether it was settled on a plan that some values have to leave for
         self.is_cold = True  # whether the step that runs, or comes, is the plan's first
         self.most = plan.forecast.peak  # bytes in use at most, as far as is known
+        self.is_for_less = False  # whether steps follow it that begin with less, and end alike
 
     def follows(self, shift: int, limit: int) -> bool:
         """Whether a step that begins with this many more bytes in use may follow the plan."""
         more = shift - self.shift
         return (
-            -(limit >> 7) <= more <= 0
+            (-(limit >> 7) <= more or self.is_for_less)
+            and more <= 0
             or more + self.most <= limit
             and (more > 0 or self.plan.keeps_all)
         )
@@ -239,29 +241,43 @@ class SeenStep:
         """The courses that a step may follow which begins with so many bytes in use."""
         return [course for course in self.courses if course.follows(before - self.before, limit)]
 
-    def begin(self, limit: int, before: int, placements: frozenset[str]) -> None:
-        """A step begins with so many bytes in use: it takes the course for that, or a new one."""
+    def begin(
+        self, limit: int, before: int, placements: frozenset[str], adds: bool = False
+    ) -> None:
+        """A step begins with so many bytes in use: it takes the course for that, or a new one.
+        `adds`: it adds to gradients of a pass before.
+        """
         shift = before - self.before
         near = min(self.courses or [self.now], key=lambda course: abs(course.shift - shift))
         fitting = self.fitting(limit, before)
+        if adds and near.is_for_less and shift < near.shift - (limit >> 7):
+            fitting = []  # that was foreseen, and this is what there is
         if fitting:
             self.now = near if near in fitting else fitting[-1]
         else:
             planned = shift + (limit >> 8)  # it may grow a little: what a program remembers
             step = moved(near.step, planned - near.shift)
             self.now = Tuning(step, planned, *first_plan(step, limit, placements))
+            self.now.is_for_less = near.is_for_less
             self.courses[:] = [*self.courses[1 - COURSES :], self.now]
+            if self.now.is_for_less:
+                self.courses[:] = [self.now]
         self.here, self.beyond = before, shift - self.now.shift
 
     def restart(
-        self, step: planning.Step, shift: int, limit: int, placements: frozenset[str]
+        self, step: planning.Step, shift: int, limit: int, placements: frozenset[str], adds: bool
     ) -> None:
         """What else is in memory is different from now on: by event, as a version of the step says,
-        and before it by so many bytes. Of another step's events this one learns nothing.
+        and before it by so many bytes. Of another step's events this one learns nothing. `adds`:
+        that is of a pass that adds to the gradients of those before it, and the first pass, which
+        makes them, follows the same plan.
         """
-        if [e.name for e in step.events] == [e.name for e in self.step.events]:
+        is_its_own = [e.name for e in step.events] == [e.name for e in self.step.events]
+        if is_its_own:
             self.now = Tuning(step, shift, *first_plan(step, limit, placements))
-        self.courses.clear()  # the next step shows what there is before it
+            self.now.is_for_less = adds
+        # else the next step shows what there is before it
+        self.courses[:] = [self.now] * (adds and is_its_own)
 
 
 def first_plan(
@@ -314,6 +330,14 @@ def too_few(limit: int, plan: planning.Plan) -> BudgetError:
     return BudgetError(
         f"budget: {size(limit)} are too few: this step needs at least {size(plan.needs)}, and room "
         f"for an optimizer's state if that is yet to come. {plan.holders()} {ADVICE}"
+    )
+
+
+def ran_out(limit: int, least: int) -> BudgetError:
+    """The error for a limit that a step exceeds that is measured, and did not come to its end."""
+    return BudgetError(
+        f"budget: {size(limit)} are too few: the first step, which sends away all that it can, "
+        f"needs at least {size(least)}. {ADVICE}"
     )
 
 

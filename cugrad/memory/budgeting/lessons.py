@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ...backends.protocol import Backend
 from ...device import device as Device
+from ...errors import OutOfMemoryError
 from ...runtime.frames import warn_user
 from ..sizes import size
 from . import known_steps
-from .known_steps import SeenStep, StepBook, StepKind, StepOutcome, Tuning
+from .known_steps import BudgetError, SeenStep, StepBook, StepKind, StepOutcome, Tuning
 from .measuring import Measurement, mark
 from .planning import OFFLOAD
 from .rates import rates_of
@@ -35,7 +37,9 @@ class Lessons:
             small,
             under_way,
         )
-        self.last: SeenStep | None = None  # what the last step followed, or taught
+        self.last: SeenStep | None = None  # what the last step of a known kind followed, or taught
+        self.latest: SeenStep | None = None  # the same of the last step, until someone has seen it
+        self.adds = False  # whether the step has added to gradients of a pass before
         self.told = 0  # bytes that steps took at most, since the budget was entered
 
     def learn(self, first: tuple[str, int], did: StepKind, measuring: Measurement) -> None:
@@ -64,13 +68,33 @@ class Lessons:
         seen_step = SeenStep(did, step, measuring.before, course)
         seen_step.first_peak = seen_step.peak = measuring.peak
         seen_step.training = [span.training for span in measuring.spans]
-        self.last = seen_step
+        self.last = self.latest = seen_step
         if not fits:
             raise known_steps.too_few(self.limit, plan)
         self.check(measuring.peak, "the first step of its kind, which is measured with all that "
                     "it saves away; those that follow a plan will fit")  # fmt: skip
         if did.sizes:
             self.book.learns(first, seen_step)
+
+    def ran_out(
+        self, measuring: Measurement | None, error: BaseException | None
+    ) -> BudgetError | None:
+        """The error for a limit that is too small for the step that is measured, in which another
+        says that the device is full; None for anything else, and of a device smaller than that.
+        """
+        asked = re.search(r"allocating ([\d,]+) bytes", str(error))
+        if measuring is None or asked is None or not isinstance(error, OutOfMemoryError):
+            return None
+        least = max(measuring.peak, self.backend.max_memory_allocated())
+        least += int(asked[1].replace(",", ""))
+        return None if least <= self.limit else known_steps.ran_out(self.limit, least)
+
+    def take_latest(self) -> SeenStep | None:
+        """What the last step followed, or taught, once; None if there was none, or of no kind that
+        is known.
+        """
+        latest, self.latest = self.latest, None
+        return latest
 
     def check(self, peak: int, why: str) -> None:
         """Says so if a step did not keep to its limit."""
@@ -89,12 +113,14 @@ class Lessons:
                 self.unlike(seen_step, seen.peak)
                 return self.book.strays(first, did)
             seen = seen._replace(peaks=seen.peaks[:1])  # those of each event are another's
-        self.last = seen_step
+        self.last = self.latest = seen_step
         if not seen.peaks and self.backend.device_type == "cpu":  # such a step is not counted
             seen = seen._replace(peak=seen_step.peak)
         self.told = max(self.told, seen.peak)
         seen_step.peak, seen_step.steps = seen.peak, seen_step.steps + 1
-        if seen_step.settled and seen.peak <= self.limit:
+        if seen.peak <= self.limit and (
+            seen_step.settled or seen_step.now.is_for_less and not self.adds
+        ):
             return
         here = f"{size(seen_step.here)} were in use as it began; that corrects the next ones' plan"
         self.check(seen.peak, here)
@@ -112,5 +138,6 @@ class Lessons:
 
     def unlike(self, seen_step: SeenStep | None, peak: int) -> None:
         """Notes a step that went on otherwise than the one that it began like."""
-        self.last, self.told = seen_step, max(self.told, peak)
+        self.last, self.latest = seen_step or self.last, seen_step
+        self.told = max(self.told, peak)
         self.check(peak, "it was not like those before; the next one is measured")

@@ -12,8 +12,9 @@ from ...autograd.threads import run_to_its_end
 from ...functions.creation.factories import ones
 from ...tensor import Tensor
 from ..recomputing.recorder import unrecorded_here
+from .measuring import BLOCK
 
-__all__ = ["bytes_of_states", "host_rate", "in_blocks"]
+__all__ = ["Rehearsals", "host_rate", "in_blocks"]
 
 SAMPLE = 64  # elements of each dim of a parameter by which states are foreseen
 TIMED = 1 << 22  # elements of the parameter by whose step the host is timed
@@ -24,27 +25,56 @@ def in_blocks(nbytes: int, block: int) -> int:
     return -(-nbytes // block) * block
 
 
-def bytes_of_states(
-    optimizer: Any, group: dict[str, Any], param: Tensor, has_masters: bool, block: int = 1
-) -> int:
-    """Bytes that an optimizer keeps of a parameter, or will keep after its first step, and those
-    of a master: in blocks of so many, for each tensor.
+class Rehearsals:
+    """Steps of small parameters in the place of a model's, of which each kind is taken once: they
+    show what an optimizer keeps of a parameter, and what its step takes beside that, for a moment.
     """
-    state = optimizer.state.get(param)
-    has_masters = has_masters and param.itemsize == 2
-    if not state or has_masters and "master" not in state:
-        sample = param.detach().new_zeros([min(n, SAMPLE) for n in param.shape], device="cpu")
+
+    def __init__(self, backend: Any, device: Any, has_masters: bool) -> None:
+        self.backend, self.device, self.has_masters = backend, device, has_masters
+        self.block = 1 if device.type == "cpu" else BLOCK
+        self._seen: dict[Any, tuple[list[float], float]] = {}
+
+    def of(self, optimizer: Any, group: dict[str, Any], param: Tensor) -> tuple[int, int]:
+        """Bytes that an optimizer keeps of a parameter, or will keep after its first step, and
+        those of a master; and bytes that its step takes beside them.
+        """
+        state, block = optimizer.state.get(param), self.block
+        has_masters = self.has_masters and param.itemsize == 2
+        key = (
+            id(group), param.dtype, has_masters, *[min(n, SAMPLE) for n in param.shape],
+        )  # fmt: skip
+        if key not in self._seen:
+            try:
+                self._seen[key] = self._rehearse(optimizer, group, param, key[3:], has_masters)
+            except (RuntimeError, NotImplementedError, AssertionError):  # one with its own step
+                self._seen[key] = [param.itemsize, param.itemsize], param.itemsize
+        kept, beside = self._seen[key]
+        work = in_blocks(int(beside * param.numel()), block)
+        if not state or has_masters and "master" not in state:
+            return sum([in_blocks(int(n * param.numel()), block) for n in kept]), work
+        return sum([in_blocks(_bytes(each), block) for each in state.values()]), work
+
+    def _rehearse(
+        self, optimizer: Any, group: dict[str, Any], param: Tensor, shape: Any, has_masters: bool
+    ) -> tuple[list[float], float]:
+        """Bytes of each state for each element, and those that the step takes beside them."""
+        backend, has_peaks = self.backend, self.device.type != "cpu"
+        most = backend.max_memory_allocated()
+        sample = param.detach().new_zeros(list(shape), device=self.device)
         sample = sample.float() if has_masters else sample
         sample.requires_grad_()
         sample.grad = sample.detach().clone()
+        before = backend.memory_allocated()
+        backend.reset_peak_memory_stats()
         try:
             state = _rehearsed(optimizer, group, sample)[0]
-        except (RuntimeError, NotImplementedError, AssertionError):  # one that has its own step
-            return 2 * in_blocks(param.nbytes, block)
-        every = [_bytes(each) for each in state.values()] + [has_masters * sample.nbytes]
-        times = param.numel() / sample.numel()
-        return sum([in_blocks(int(nbytes * times), block) for nbytes in every])
-    return sum([in_blocks(_bytes(each), block) for each in state.values()])
+            beside = backend.max_memory_allocated() - max(before, backend.memory_allocated())
+        finally:
+            backend.raise_peak_memory_stats(most)
+        kept = [_bytes(each) for each in state.values()] + [has_masters * sample.nbytes]
+        n = sample.numel()
+        return [each / n for each in kept], beside / n if has_peaks else param.itemsize
 
 
 def _rehearsed(optimizer: Any, group: Any, sample: Tensor, times: int = 1) -> tuple[Any, float]:

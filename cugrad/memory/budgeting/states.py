@@ -14,7 +14,7 @@ from ..states.masters import steps_by_buckets
 from ..states.steps import home_of
 from .choosing import AS_FAST, KINDS, Candidate, Forecasts, ModelParts
 from .inventory import Inventory
-from .known_steps import StepBook, first_plan, shifted
+from .known_steps import BudgetError, StepBook, first_plan, shifted
 from .measuring import mark
 from .planning import KEEP, RECOMPUTE, Forecaster
 from .rates import UNUSED, rates_of
@@ -65,14 +65,15 @@ class MeasuredStep:
 
     def shifts(self, candidate: Candidate) -> Any:
         """Bytes that are in use beyond those, by event, with other places."""
-        events, before = len(self.there), self.before
-        placed = candidate.placed(events)
+        events, before, adds = len(self.there), self.before, self.passes > 1
+        placed = candidate.placed(events, adds)
         if (candidate.window, candidate.away) == (before.window, before.away):
             # as measured, but for the weights that come ahead once their order is known
-            for k, (kind, ahead) in enumerate(zip(KINDS[:2], (candidate.window, 0))):
+            kinds = KINDS[: 1 if adds else 2]  # of gradients that are added to more is there
+            for k, (kind, ahead) in enumerate(zip(kinds, (candidate.window, 0))):
                 if candidate.places[kind] == before.places[kind]:
                     placed[:, k] = np.minimum(placed[:, k], self.placed[:, k] + ahead)
-        return candidate.of_those_that_stay(events) + placed.sum(axis=1) - self.there
+        return candidate.of_those_that_stay(events, adds=adds) + placed.sum(axis=1) - self.there
 
 
 class StatesOfBudget:
@@ -121,6 +122,7 @@ class StatesOfBudget:
         self._waits = False  # whether the first step has shown that it needs all gradients
         self._seen: MeasuredStep | None = None
         self._host: float | None = None  # bytes a second
+        self._others = 0  # bytes of the device that are not the model's, before a measured step
 
     def on_device(self) -> tuple[int, ...]:
         """Bytes of what is placed that the device has now, of each kind."""
@@ -130,6 +132,8 @@ class StatesOfBudget:
     def let_go(self) -> None:
         """Waits until what is on its way out has left: a step that is measured begins with that."""
         engine_of(self.owner._backend, self.owner._index).drain()
+        used = self.owner._of_device.memory_allocated() - sum(self.on_device())
+        self._others = max(0, used - self.inventory.resident_now())
 
     # ------------------------------------------------------------------ begin and end
 
@@ -177,15 +181,15 @@ class StatesOfBudget:
             self.let_go()
         self._release(chosen.stay)
         self._ends = []
-        if not self.settled:  # behind the context's own
-            self._handles += [
-                each.register_step_post_hook(self._after_step) for each in self.optimizers
-            ]
-        if not self.tried:
-            self._handles += [
-                param.register_post_accumulate_grad_hook(self._is_whole)
-                for param in self.model.parameters() if param.requires_grad
-            ]  # fmt: skip
+        self._handles += [  # behind the context's own
+            each.register_step_post_hook(self._after_step) for each in self.optimizers
+        ]
+        # in each step: with such a hook backward may come to gradients in another order
+        self._handles += [
+            param.register_post_accumulate_grad_hook(self._is_whole)
+            for param in self.model.parameters()
+            if param.requires_grad
+        ]
 
     def _release(self, stay: set[int]) -> None:
         """Brings back for good what some parameters have elsewhere."""
@@ -206,10 +210,12 @@ class StatesOfBudget:
         if context is not None:
             context.__exit__(None, None, None)
 
-    def leave(self) -> None:
-        """The budget has been left: all stays where it is, or is brought back."""
+    def leave(self, full: BudgetError | None = None) -> None:
+        """The budget has been left: all stays where it is, or is brought back, if the device was
+        not too full for the step.
+        """
         self.ended = self.context
-        if self.context is not None and self.bring_back:
+        if self.context is not None and self.bring_back and full is None:
             self.context.bring_back = True
         self.end()
 
@@ -224,7 +230,8 @@ class StatesOfBudget:
         if self._seen is not None and seen is not None:
             step, shifts = self._seen.step, self._seen.shifts(chosen)
             later = shifted(step, shifts.tolist())
-            seen.restart(later, int(shifts[0]), owner.limit, owner.placements)
+            adds = self._seen.passes > 1
+            seen.restart(later, int(shifts[0]), owner.limit, owner.placements, adds)
         if self.context is not None:
             self.context.bring_back = chosen.is_on_device
         self.end()
@@ -235,12 +242,15 @@ class StatesOfBudget:
 
     def _after_step(self, optimizer: Any, *args: Any) -> None:
         """A step has ended: what it has taught says where all goes."""
-        if self.settled or self._paced_by not in (None, optimizer):
+        if self._paced_by not in (None, optimizer):
+            return
+        if self.settled:
+            self.passes = 0
             return
         if not self.tried:
             self._waits = self.context is not None and self.context.waits_for_backward
         self.owner._end()
-        seen, passes = self.owner.last, max(self.passes, 1)
+        seen, passes = self.owner._lessons.take_latest(), max(self.passes, 1)
         self.passes = 0
         if seen is None:
             return
@@ -284,7 +294,7 @@ class StatesOfBudget:
 
     def _see(self, seen: Any, passes: int) -> None:
         """Takes what the first step has shown."""
-        of, before, step = self.inventory.layout, self.chosen, seen.now.step
+        of, before, step = self.inventory.layout, self.chosen, seen.step
         assert before is not None
         n = len(step.events)
         parts = [p._replace(whole=self._events.get(p.key, n - 1)) for p in of.parts]
@@ -342,7 +352,7 @@ class StatesOfBudget:
 
     def _has_room(self, candidate: Candidate, limit: int) -> bool:
         """Whether the optimizer's step fits, and the host has what it should."""
-        taken = candidate.resident + candidate.beside_step
+        taken = candidate.resident + candidate.beside_step + self._others
         there, room = candidate.of_host, self.inventory.room_of_host()
         return taken <= limit and (there <= room or not there)
 

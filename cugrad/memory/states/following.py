@@ -119,7 +119,7 @@ class FollowedModel:
             backend = backends.get(target.type)
             engine = engine_of(backend, backend.current_device() if target.index is None else
                                target.index)  # fmt: skip
-            self.engines[engine] = None
+            self._moves_by(engine)
             del array
             if place_there(param, weights, engine) is not None and places["gradients"] == "host":
                 self._watch_gradient(param, gradients)
@@ -129,7 +129,7 @@ class FollowedModel:
         engine = engine_of(backend, backend.device_index(array))
         if again and engine not in self.engines:
             return  # a program has moved it to where nothing was placed
-        self.engines[engine] = None
+        self._moves_by(engine)
         del array
         if self.moves:
             home = place_there(param, weights, engine)
@@ -139,6 +139,13 @@ class FollowedModel:
             self._watch_gradient(param, gradients)
         elif self.moves and backend.device_type != "cpu":
             self._note_moments(param)
+
+    def _moves_by(self, engine: Any) -> None:
+        """Notes an engine; what is here for later leaves its device when that is full."""
+        if engine not in self.engines:
+            self.engines[engine] = None
+            for window in self.steps.windows:
+                engine.backend.on_out_of_memory(window.reclaim)
 
     def _move(self, param: Tensor, target: Device, small: bool) -> None:
         """Moves a small parameter of a model on the CPU to the device, and a gradient."""

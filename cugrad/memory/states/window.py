@@ -410,7 +410,7 @@ class Window:
 
     def reclaim(self) -> bool:
         """Has all leave that can: the device is full. Whether there was any."""
-        if not self.lock.acquire(timeout=1):
+        if self.limit is None or not self.lock.acquire(timeout=1):
             return False
         try:
             self._sweep()

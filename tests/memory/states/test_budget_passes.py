@@ -1,0 +1,103 @@
+"""Budgets with a model, in loops of several passes, in those that fail, and of more optimizers."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import cugrad
+from cugrad import backends, memory
+from cugrad.memory.states.placed import HOMES
+
+DEVICE: Any = backends.get("simulated")
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_placed() -> Iterator[None]:
+    yield
+    gc.collect()
+    assert not HOMES
+
+
+def deep(width: int, depth: int) -> Any:
+    layers: list[Any] = []
+    for _ in range(depth):
+        layers += [cugrad.nn.Linear(width, width), cugrad.nn.Tanh()]
+    return cugrad.nn.Sequential(*layers)
+
+
+@pytest.mark.parametrize("share", [0.35, 0.5])
+def test_gradients_that_are_added_to_are_there_from_the_second_pass_on(share: float) -> None:
+    """They count from its beginning, and a plan for that is the first pass's, too."""
+
+    def run(limit: int | None) -> tuple[list[float], int, Any]:
+        cugrad.manual_seed(0)
+        net = deep(128, 8).to("simulated")
+        optimizer, losses = cugrad.optim.Adam(net.parameters()), []
+        x = cugrad.rand(64, 128, device="simulated")
+        gc.collect()
+        DEVICE.synchronize()
+        DEVICE.reset_peak_memory_stats()
+        budget: Any = cugrad.enable_grad()
+        if limit is not None:
+            budget = memory.budget(limit, model=net, optimizer=optimizer)
+        with budget as plan:
+            for _ in range(9):
+                optimizer.zero_grad()
+                for _ in range(2):
+                    loss = net(x).square().mean()
+                    loss.backward()
+                optimizer.step()
+                losses.append(loss.item())
+            peak = DEVICE.max_memory_allocated()
+        return losses, peak, plan
+
+    gc.collect()
+    base = DEVICE.memory_allocated()
+    losses, peak, _ = run(None)
+    limit = base + int(share * (peak - base))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = run(limit)
+    plan = result[2].last
+    assert result[0] == losses and result[1] <= limit
+    assert plan.steps >= 14 and len(plan.courses) == 1  # of 18 passes
+    assert plan.settled or plan.plan.keeps_all
+
+
+def test_a_report_is_there_behind_a_step_that_has_failed() -> None:
+    cugrad.manual_seed(0)
+    net = deep(128, 4).to("simulated")
+    optimizer = cugrad.optim.Adam(net.parameters())
+    x = cugrad.rand(16, 128, device="simulated")
+    with memory.budget("1MiB", model=net, optimizer=optimizer, bring_back=True) as plan:
+        for k in range(4):
+            optimizer.zero_grad()
+            if k == 2:
+                net(x)  # and then something fails
+            net(x).square().mean().backward()
+            optimizer.step()
+            assert plan.report()["states"]["places"]["states"] != "device"
+
+
+def test_what_a_step_computes_in_has_room() -> None:
+    """It is measured, with a small parameter of each kind."""
+    cugrad.manual_seed(0)
+    for kind, settings in ("Adadelta", {"weight_decay": 0.1}), ("Adafactor", {}):
+        net = cugrad.nn.Linear(256, 256, bias=False).to("simulated")
+        optimizer = getattr(cugrad.optim, kind)(net.parameters(), **settings)
+        plan = memory.budget("8MiB", model=net, optimizer=optimizer)
+        plan._states.inventory.count()
+        (part,) = plan._states.inventory.layout.parts
+        net.weight.grad = cugrad.ones(256, 256, device="simulated")
+        optimizer.step()
+        gc.collect()
+        before = DEVICE.memory_allocated()
+        DEVICE.reset_peak_memory_stats()
+        optimizer.step()
+        taken = DEVICE.max_memory_allocated() - before
+        assert taken <= part.work < 1.5 * taken + 4096
