@@ -241,3 +241,28 @@ def test_a_budget_measures_the_loop_when_it_is_there(
     monkeypatch.setattr(optimizer._rule, "_forms", {})
     assert host_rate(optimizer) > 0
     assert None not in asked and len(asked) == 3 and max(done) < 2
+
+
+@pytest.mark.parametrize("kinds", [("weights", "gradients"), ()])
+def test_states_on_the_host_are_stepped_by_loops(
+    kinds: tuple[str, ...], numba: Any, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where weights live on the device, too, whose states alone the host has."""
+
+    def trained() -> list[bytes]:
+        cugrad.manual_seed(0)
+        net = cugrad.nn.Sequential(*[cugrad.nn.Linear(64, 64, bias=False) for _ in range(2)])
+        net.to("simulated")
+        optimizer = cugrad.optim.AdamW(net.parameters(), lr=0.1)
+        places: Any = {**dict.fromkeys(kinds, "host"), "states": "host"}
+        with cugrad.memory.offload_states(net, optimizer, min_bytes=0, **places):
+            for k in range(3):
+                net(cugrad.full((4, 64), k - 0.5, device="simulated")).square().sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        return [param.detach().cpu().numpy().tobytes() for param in net.parameters()]
+
+    with_loops = trained()
+    assert asked and None not in asked
+    without_loops(monkeypatch)
+    assert trained() == with_loops
