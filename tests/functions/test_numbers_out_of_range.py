@@ -41,7 +41,7 @@ torch.nn.functional.hardtanh(x, 0, v)
 torch.full_like(x, v)
 x.clone().fill_(v)
 """
-# The first beyond; of what is subtracted the second: PyTorch, which negates it, takes the first.
+# The first beyond; of what is subtracted the second, since its negative is what has to fit.
 OUTSIDE = [("int8", 128), ("uint8", 256), ("int32", 2**31), ("float32", 1e300)]
 TAKEN = {(call, "float32") for call in ("torch.pow(x, v)", "x ** v", "x.clone().pow_(v)")}
 
@@ -65,6 +65,14 @@ def test_it_is_refused(call: str, kind: str, number: Any) -> None:
     assert (want[0] != "RuntimeError") == ((call, kind) in TAKEN), "no case of this test"
     got = outcome(cugrad, call, kind, number)
     assert got == (want if want[0] == "RuntimeError" else ("RuntimeError", got[1]))
+
+
+@pytest.mark.parametrize("call", [call for call in CALLS.strip().splitlines() if "sub" in call])
+@pytest.mark.parametrize("number", [128, -128, 127, -127])
+def test_of_what_is_subtracted_the_negative_has_to_fit(call: str, number: int) -> None:
+    torch = pytest.importorskip("torch")
+    want, got = outcome(torch, call, "int8", number), outcome(cugrad, call, "int8", number)
+    assert got == want or got[0] == want[0] == "RuntimeError"
 
 
 @pytest.mark.parametrize("call", ["torch.where(x > 1, x, v)", "torch.lerp(x, x + 1, v)"])

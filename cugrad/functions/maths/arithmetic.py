@@ -62,8 +62,8 @@ BOOL = np.dtype(bool)
 ONE = 1  # what `alpha=` is unless it is named: True and 1.0 are looked at
 
 
-def _scaled(input: Any, other: Any, alpha: Any) -> Any:
-    """`other * alpha`, in the dtype in which `input` and `other` meet."""
+def _scaled(input: Any, other: Any, alpha: Any, is_taken_off: bool = False) -> Any:
+    """`other * alpha`, in the dtype in which both meet; of what is taken off `-alpha` must fit."""
     alpha = number(alpha, "add", "alpha")
     arrays = [array_of(x, "add") if isinstance(x, Tensor) else x for x in (input, other)]
     meeting = result_dtype(arrays)
@@ -77,9 +77,11 @@ def _scaled(input: Any, other: Any, alpha: Any) -> Any:
         raise RuntimeError(
             "For non-complex input tensors, argument alpha must not be a complex number."
         )
-    dtypes.check_number(alpha, meeting)
+    dtypes.check_number(-alpha if is_taken_off else alpha, meeting)
     if meeting is dtypes.bool_:  # True + True is True, however often
         return other & bool(alpha)
+    if meeting.category == dtypes.INTEGER and alpha == 1 << (8 * meeting.itemsize - 1):
+        alpha = -alpha  # which fits where that is signed, and by which a product is the same
     if isinstance(other, Tensor) and other.dtype is not meeting:
         other = cast(other, meeting)
     return other * alpha
@@ -100,7 +102,7 @@ def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
 def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """`input - alpha * other`, broadcast and promoted; RuntimeError for bool tensors."""
     _refuse_bools(input, other)
-    return recorded.sub(input, other if alpha is ONE else _scaled(input, other, alpha))
+    return recorded.sub(input, other if alpha is ONE else _scaled(input, other, alpha, True))
 
 
 def _refuse_bools(*operands: Any) -> None:
@@ -331,16 +333,14 @@ def _sorted_out(op: Op, args: Any, named: dict[str, Any]) -> tuple[Any, dict[str
 
 
 def _add_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
-    return apply_inplace(
-        TABLE["add"], (self, other if alpha is ONE else _scaled(self, other, alpha))
-    )
+    scaled = other if alpha is ONE else _scaled(self, other, alpha)
+    return apply_inplace(TABLE["add"], (self, scaled))
 
 
 def _sub_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     _refuse_bools(self, other)
-    return apply_inplace(
-        TABLE["sub"], (self, other if alpha is ONE else _scaled(self, other, alpha))
-    )
+    scaled = other if alpha is ONE else _scaled(self, other, alpha, True)
+    return apply_inplace(TABLE["sub"], (self, scaled))
 
 
 def _div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
