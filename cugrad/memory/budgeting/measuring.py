@@ -230,11 +230,14 @@ class Measurement:
             before.gone = max(before.born, seen.born - 1)
             before.dies = min(before.dies, before.gone)
 
+        mine = weakref.ref(self)  # what a root's end calls lives as long as the root: a model's, too
+
         def gone(key: int) -> None:
-            last = self._of_root.pop(key)
-            if last.gone is None:
-                last.gone = len(self.spans) - 1
-                self._freed += last.nbytes
+            measuring = mine()
+            last = None if measuring is None else measuring._of_root.pop(key)
+            if measuring is not None and last is not None and last.gone is None:
+                last.gone = len(measuring.spans) - 1
+                measuring._freed += last.nbytes
 
         if before is None:
             weakref.finalize(root, gone, id(root))

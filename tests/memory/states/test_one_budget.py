@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import gc
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -593,3 +594,19 @@ def test_a_loop_whose_first_steps_are_of_two_kinds() -> None:
         return [seen, [arrays_of(p) for p in net.parameters()]]
 
     assert same(run(True), run(False))
+
+
+def test_a_model_whose_weights_were_made_within_is_let_go() -> None:
+    """By a step that was measured: all that it has seen made may stay where it is."""
+    net = deep(32, 2).to("simulated")
+    optimizer = cugrad.optim.Adam(net.parameters())
+    x = cugrad.rand(8, 32, device="simulated")
+    with memory.budget("1MiB", model=net, optimizer=optimizer):
+        for _ in range(3):
+            net(x).square().mean().backward()
+            optimizer.step()
+            net.double().float()
+    seen = [weakref.ref(net), weakref.ref(optimizer)]
+    del net, optimizer
+    gc.collect()
+    assert [ref() for ref in seen] == [None, None]
