@@ -230,7 +230,9 @@ class Measurement:
             before.gone = max(before.born, seen.born - 1)
             before.dies = min(before.dies, before.gone)
 
-        mine = weakref.ref(self)  # what a root's end calls lives as long as the root: a model's, too
+        mine = weakref.ref(
+            self
+        )  # what a root's end calls lives as long as the root: a model's, too
 
         def gone(key: int) -> None:
             measuring = mine()
