@@ -16,7 +16,7 @@ from .choosing import AS_FAST, KINDS, Candidate, Forecasts, ModelParts
 from .inventory import Inventory
 from .known_steps import BudgetError, StepBook, first_plan, shifted
 from .measuring import mark
-from .planning import KEEP, RECOMPUTE, Forecaster
+from .planning import KEEP, RECOMPUTE, Forecaster, plan
 from .rates import UNUSED, rates_of
 from .rehearsing import host_rate
 
@@ -31,6 +31,7 @@ LEARNS, TIMED = (
 )  # steps of a choice: to learn the order of uses in; whose time is taken behind it
 PATIENCE = 24  # steps in which plans for what is saved may settle
 TRIALS = 4  # choices that are measured, at most
+LARGE = 1500  # events of a step for which a choice of places makes rough plans
 MISSES = 4  # of steps over the limit, after each of which places are chosen again
 GAIN = 0.97  # of the time that was measured: a forecast below that is worth a trial
 
@@ -375,12 +376,21 @@ class StatesOfBudget:
             key = shifts.tobytes()
             if key not in plans:
                 step = shifted(seen.step, shifts.tolist())
-                plans[key] = first_plan(step, limit, self.owner.placements)[1].forecast
-            plan = plans[key]
-            if plan.peak <= limit or places == seen.before.places:
-                several.append(forecasts.of(candidate, plan.seconds, plan.peak))
+                plans[key] = self._glance(step, limit)
+            forecast = plans[key]
+            if forecast.peak <= limit or places == seen.before.places:
+                several.append(forecasts.of(candidate, forecast.seconds, forecast.peak))
                 best = min(best, several[-1].seconds)
         return several
+
+    def _glance(self, step: Any, limit: int) -> Any:
+        """The forecast of a plan, of which the places are chosen. For a large step it is made by
+        fewer forecasts: a plan is made in earnest for the places that are taken.
+        """
+        share, placements = LARGE / len(step.events), self.owner.placements
+        if share >= 1:
+            return first_plan(step, limit, placements)[1].forecast
+        return plan(step, limit, placements=placements, share=share / 2).forecast
 
     def _fewest(
         self,

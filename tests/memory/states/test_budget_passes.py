@@ -11,6 +11,8 @@ import pytest
 
 import cugrad
 from cugrad import backends, memory
+from cugrad.memory.budgeting import states
+from cugrad.memory.budgeting.planning import search
 from cugrad.memory.states.placed import HOMES
 
 DEVICE: Any = backends.get("simulated")
@@ -101,3 +103,40 @@ def test_what_a_step_computes_in_has_room() -> None:
         optimizer.step()
         taken = DEVICE.max_memory_allocated() - before
         assert taken <= part.work < 1.5 * taken + 4096
+
+
+def test_of_a_large_step_places_are_chosen_by_rough_plans(monkeypatch: Any) -> None:
+    """They take fewer forecasts, and the limit is kept."""
+    looks = {True: 0, False: 0}
+    look, planned = search.Search.look, states.StatesOfBudget._planned
+    large = False
+
+    def counted(self: Any, placements: Any) -> Any:
+        looks[large] += inside[0]
+        return look(self, placements)
+
+    def noted(self: Any, *args: Any) -> Any:
+        inside[0] = True
+        try:
+            return planned(self, *args)
+        finally:
+            inside[0] = False
+
+    inside = [False]
+    monkeypatch.setattr(search.Search, "look", counted)
+    monkeypatch.setattr(states.StatesOfBudget, "_planned", noted)
+    for large in (False, True):
+        monkeypatch.setattr(states, "LARGE", 4 if large else 1000)
+        cugrad.manual_seed(0)
+        net = deep(96, 8).to("simulated")
+        optimizer = cugrad.optim.Adam(net.parameters())
+        x = cugrad.rand(512, 96, device="simulated")
+        gc.collect()
+        limit = DEVICE.memory_allocated() + (1 << 20)
+        with memory.budget(limit, model=net, optimizer=optimizer, bring_back=True) as plan:
+            for _ in range(3):
+                optimizer.zero_grad()
+                net(x).square().mean().backward()
+                optimizer.step()
+            assert plan.report()["steps_followed"] == 2 and plan.last.peak <= limit
+    assert 0 < looks[True] < looks[False] / 4

@@ -161,12 +161,14 @@ class _Family(Search):
                     high = middle
 
 
-def plan(step: Step, limit: int, *, placements: Iterable[str]) -> Plan:
-    """The fastest placements known whose peak is at most `limit` bytes.
+def plan(step: Step, limit: int, *, placements: Iterable[str], share: float = 1.0) -> Plan:
+    """The fastest placements known whose peak is at most `limit` bytes, by that share of the usual
+    number of forecasts.
 
     Where none fits, those with the least peak: the caller sees by `forecast.peak`.
     """
     search = _Family(step, limit, frozenset(placements))
+    search.left = search.all = max(1, int(share * search.all))
     search.run()
     assert search.least is not None
     chosen, forecast = search.best or search.least
