@@ -11,7 +11,7 @@ is installed, the compiled "loop". "passes" counts the calls of NumPy in which t
 a block, and "in cache" is what these take, of what is in the cache already: one addition for each.
 No step by calls of NumPy takes less than that and the bytes together.
 
-How arrays lie to one another counts, too: a processor may take up to twice as long for a loop over
+How arrays lie to one another counts, too: a processor may take half as long again for a loop over
 arrays that are 32 MiB and a page apart, as are those of 2**23 numbers that NumPy makes one after
 the other. So the arrays of a step are made several times; "worst" is the ratio at the worst place.
 """

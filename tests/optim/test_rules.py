@@ -120,6 +120,27 @@ def test_threads_take_the_same_step(dtype: str, monkeypatch: pytest.MonkeyPatch)
         optimizer.step()
 
 
+@pytest.mark.parametrize("behind", [0, 4, 12])
+@pytest.mark.parametrize("count", [129, 500, 512, 513, 1111])
+def test_blocks_begin_with_a_line_of_the_cache(
+    count: int, behind: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All but the first, wherever an array begins; and they are the whole of it."""
+    monkeypatch.setattr(blocks, "BLOCK", 1 << 9)
+    memory = np.zeros(count + 32, np.float32)
+    first = -memory.ctypes.data % 64 // 4 + behind
+    array, starts = memory[first : first + count], list[int]()
+
+    def add_one(x: Any, scratch: Any) -> None:
+        starts.append(x.ctypes.data)
+        scratch[...] = 1
+        x += scratch
+
+    blocks.run(add_one, [array], [], 1, [0], np, True)
+    assert len(starts) > 1 and not any(start % 64 for start in starts[1:])
+    assert (array == 1).all() and memory.sum() == count
+
+
 @pytest.mark.parametrize("differentiable", [False, True])
 def test_the_sign_of_what_is_no_number_is_zero(differentiable: bool) -> None:
     """As that of a tensor: an element whose gradient is nan stays where it is, in each way."""

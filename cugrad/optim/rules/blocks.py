@@ -18,6 +18,7 @@ from ...backends.numpy.threads import get_num_threads
 __all__ = ["as_reals", "computing_dtype", "run"]
 
 BLOCK = 1 << 19  # bytes of each array: few enough for the caches, enough to be worth the calls
+LINE = 64  # bytes that a cache takes at once
 LEAST = 4  # blocks for which a thread is worth its start
 SINGLE = np.dtype(np.float32)
 
@@ -60,15 +61,18 @@ def run(
         _part(update, arrays, constants, spare, alike, writes)
         return
     arrays = [array.reshape(-1) for array in arrays]
-    blocks = -(-first.size // length)
+    # Blocks begin with a line of the cache, to which large arrays lie alike: a line that two
+    # vectors share comes twice where a cache cannot hold lines of all arrays at once.
+    before = first.ctypes.data % LINE // dtype.itemsize
+    blocks = -(-(first.size + before) // length)
     threads = min(_threads(), blocks // LEAST) if on_host and blocks > LEAST else 1
 
     def run_from(first_block: int, behind: int, spare: list[Any]) -> None:
-        for start in range(first_block * length, min(behind * length, first.size), length):
-            parts = [array[start : start + length] for array in arrays]
-            if parts[0].size < length:
-                spare = [array[: parts[0].size] for array in spare]
-            _part(update, parts, constants, spare, alike, writes)
+        for at in range(first_block, behind):
+            block = slice(max(at * length - before, 0), (at + 1) * length - before)
+            parts = [array[block] for array in arrays]
+            rooms = [array[: parts[0].size] for array in spare]
+            _part(update, parts, constants, rooms, alike, writes)
 
     # a host that is full is so before the first block, not between two
     spares = [[xp.empty(length, dtype=dtype) for _ in range(count)] for _ in range(threads)]
