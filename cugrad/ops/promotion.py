@@ -8,6 +8,7 @@ import numpy as np
 
 from .. import dtypes
 from ..backends import backend_of
+from ..backends.batched.arrays import plain
 from ..dtypes import COMPLEX, FLOAT, INTEGER, dtype, is_half
 
 SCALARS = (bool, int, float, complex)
@@ -101,9 +102,13 @@ def _exact(op: Any, operands: list[Any], target: dtype) -> int | None:
     """
     i = op.inputs.index(op.exact)
     x = operands[i]
-    if not is_half(target.numpy) or not all(type(a) is np.ndarray for a in operands if a is not x):
+    if not is_half(target.numpy) or not all(_is_on_host(a) for a in operands if a is not x):
         return None
     return i if type(x) in SCALARS or is_exact(x, target.numpy) else None
+
+
+def _is_on_host(x: Any) -> bool:
+    return type(plain(x)) is np.ndarray
 
 
 def is_exact(x: Any, half: Any) -> bool:

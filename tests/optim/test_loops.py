@@ -266,3 +266,32 @@ def test_states_on_the_host_are_stepped_by_loops(
     assert asked and None not in asked
     without_loops(monkeypatch)
     assert trained() == with_loops
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3), (40, 30)])
+@pytest.mark.parametrize("dtype", ["complex128", "float64"])
+def test_once_compiled_a_loop_takes_arrays_of_any_dims(
+    numba: Any, dtype: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those in which complex numbers are pairs, too."""
+    results = []
+    for has_loops in (True, False):
+        with monkeypatch.context() as patch:
+            if not has_loops:
+                without_loops(patch)
+            results.append(stepped_after_a_large_one(dtype, shape))
+    assert results[0] == results[1]
+
+
+def stepped_after_a_large_one(dtype: str, shape: tuple[int, ...]) -> Any:
+    values = []
+    for size in ((COUNT,), shape):
+        kind = "float64" if size == (COUNT,) else dtype
+        cugrad.manual_seed(0)
+        param = cugrad.randn(size, dtype=getattr(cugrad, kind)).requires_grad_()
+        optimizer = cugrad.optim.Adam([param], lr=0.1)
+        for _ in range(2):
+            param.grad = param.detach() * 2
+            optimizer.step()
+        values.append(param.tolist())
+    return values

@@ -29,6 +29,8 @@ def as_before() -> Iterator[None]:
     words = dict(precisions._said)
     precision, mode = torch.get_float32_matmul_precision(), torch.get_deterministic_debug_mode()
     interop = torch.get_num_interop_threads()
+    precisions._said.clear()  # what a documented example has asked for
+    wanted.tf32 = False
     yield
     for holder, name, value in before:
         setattr(holder, name, value)

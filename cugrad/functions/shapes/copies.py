@@ -195,13 +195,13 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 @joining
 def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """`cat`."""
+    """The tensors one behind the other along an existing dim: `cat` by another name."""
     return _joined(tensors, dim, "concat")
 
 
 @joining
 def concatenate(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """`cat`."""
+    """The tensors one behind the other along an existing dim: `cat` by another name."""
     return _joined(tensors, dim, "concatenate")
 
 

@@ -72,7 +72,8 @@ def _compiled(form: Form, dtype: np.dtype[Any], constants: Sequence[Any]) -> Any
         kernel, count = functions["njit"](named["loop"]), len(form.arrays)
 
         def loop(*arguments: Any) -> None:
-            kernel(*arguments[:count], *map(_number, arguments[count:]))
+            arrays = [array.reshape(-1) for array in arguments[:count]]  # views
+            kernel(*arrays, *map(_number, arguments[count:]))
 
         loop(*[np.ones(1, dtype) for _ in form.arrays], *constants)  # which compiles it
     except Exception as error:  # a compiler that fails leaves what there is without it
