@@ -103,6 +103,8 @@ class budget(OfModel, saved_tensors_hooks):
         bring_back: bool = False,
     ) -> None:
         self.limit = bytes_of(limit, "budget: limit", least=1)
+        if model is not None and not hasattr(model, "parameters"):
+            raise TypeError(f"budget: model: got {type(model).__name__}, want a Module")
         if device is None and model is not None:
             device = next(iter([p.device for p in model.parameters()]), None)
         if not isinstance(lossless, bool):

@@ -27,6 +27,8 @@ class OfModel:
         bring_back: bool,
     ) -> None:  # fmt: skip
         """Places the training states of a model, if there is one."""
+        if not isinstance(bring_back, bool):
+            raise TypeError(f"budget: bring_back: got {bring_back!r}, want True or False")
         if model is not None:
             from .states import StatesOfBudget
 

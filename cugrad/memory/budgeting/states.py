@@ -104,7 +104,7 @@ class StatesOfBudget:
                 "budget: got a model with parameters on the meta device, which have no elements; "
                 "want memory.materialise(...), or model.to_empty(device='cpu') and values for them"
             )
-        self.masters, self.step, self.bring_back = masters, step, bool(bring_back)
+        self.masters, self.step, self.bring_back = masters, step, bring_back
         self.inventory = Inventory(owner, model, self.optimizers, disk, masters is not None, step)
         on_host = any(p.device.type == "cpu" for p in model.parameters())
         self.device = owner.device if on_host and owner.device.type != "cpu" else None

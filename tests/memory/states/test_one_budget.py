@@ -195,6 +195,10 @@ def test_too_little_is_said_before_anything_is_computed() -> None:
         memory.budget("8MiB", optimizer=optimizer)
     with pytest.raises(ValueError, match="got a model and no optimizer"):
         memory.budget("8MiB", model=net)
+    with pytest.raises(TypeError, match="model: got int, want a Module"):
+        memory.budget("8MiB", model=3, optimizer=optimizer)
+    with pytest.raises(TypeError, match="bring_back: got 'yes', want True or False"):
+        memory.budget("8MiB", model=net, optimizer=optimizer, bring_back="yes")  # type: ignore[arg-type]
     assert not any(type(p) is not cugrad.nn.Parameter for p in net.parameters())
 
 
