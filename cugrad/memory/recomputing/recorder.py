@@ -60,7 +60,11 @@ class RecipeRecorder(Switch):
         return None
 
     def value_of(self, tensor: Tensor) -> Value | None:
-        """The value that a tensor, which is about to be saved, shows; None if no op made it."""
+        """The value that a tensor, which is about to be saved, shows; None if no op made it. What
+        is brought in when it is asked for may lie elsewhere each time, and no op has made it.
+        """
+        if tensor._may_be_away:
+            return None
         root = root_of(tensor._array)
         value = self.find(root, tensor.counter[0])
         recipe = self._here.calls[-1] if self._here.calls else None

@@ -140,3 +140,25 @@ def test_of_a_large_step_places_are_chosen_by_rough_plans(monkeypatch: Any) -> N
                 optimizer.step()
             assert plan.report()["steps_followed"] == 2 and plan.last.peak <= limit
     assert 0 < looks[True] < looks[False] / 4
+
+
+def test_weights_that_no_one_trains_are_no_saved_values() -> None:
+    """Wherever they lie as an op ends: they come and leave, and no op has made them."""
+    cugrad.manual_seed(0)
+    layers = []
+    for _ in range(4):
+        layers += [cugrad.nn.Linear(128, 128).requires_grad_(False), cugrad.nn.Linear(128, 4)]
+        layers += [cugrad.nn.Linear(4, 128)]
+    net = cugrad.nn.Sequential(*layers).to("simulated")
+    optimizer = cugrad.optim.Adam([p for p in net.parameters() if p.requires_grad])
+    x = cugrad.rand(4, 128, device="simulated")
+    gc.collect()
+    DEVICE.synchronize()
+    limit = DEVICE.memory_allocated() - sum([p.nbytes for p in net.parameters()]) + (144 << 10)
+    with memory.budget(limit, model=net, optimizer=optimizer, bring_back=True) as plan:
+        for _ in range(4):
+            optimizer.zero_grad()
+            net(x).square().mean().backward()
+            optimizer.step()
+            assert plan.last.peak <= limit
+        assert max([value.nbytes for value in plan.last.step.values]) < 128 * 128 * 4
