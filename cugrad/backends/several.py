@@ -58,7 +58,7 @@ def _place_of(values: Iterable[Any]) -> tuple[Any, int] | None:
                 return place
             continue
         try:
-            array = getattr(value, "_array", value)
+            array = value if type(value) in BY_ARRAY_TYPE else getattr(value, "_array", value)
         except NoArray:  # of a sparse tensor, which runs other ops instead
             continue
         while type(array) not in BY_ARRAY_TYPE and hasattr(array, "level"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import warnings
 from collections.abc import Callable, Iterable
 from itertools import product
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 import cugrad as torch
 from cugrad import cuda, memory, nn
 from cugrad.autograd import functional, gradcheck, gradgradcheck
+from cugrad.backends.wanted import wanted
 from cugrad.utils.checkpoint import checkpoint
 from tests.conftest import usable_devices
 from tests.support import fake_cuda
@@ -168,8 +170,24 @@ def pickles(device: str) -> Any:
     return again, loaded
 
 
+def fusions(device: str) -> Any:
+    """One kernel each way, which several GPUs once kept it from, or made on the current one."""
+    fused = torch.fuse(lambda x, y: (x * y).sin() + y)
+    x, y = leaf(device, 3, 4), leaf(device, 4)
+    other = leaf("cuda:1" if device == "cuda:0" else "cuda:0", 4)
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        patch.setattr(wanted, "fused", True)
+        warnings.simplefilter("error")
+        z = fused(x, y)
+        assert "FusedCall" in type(z.grad_fn).__name__
+        for a, b in ((x, other), (other, y)):
+            with pytest.raises(RuntimeError, match="same device, .* at least two devices"):
+                fused(a, b)
+        return z, torch.autograd.grad(z.sum(), (x, y)), fused(x.detach(), y.detach())
+
+
 CASES: tuple[Callable[[str], Any], ...] = (
-    checks, functionals, undefined, checkpoints, contexts, budgets, states, pickles,
+    checks, functionals, undefined, checkpoints, contexts, budgets, states, pickles, fusions,
 )  # fmt: skip
 
 

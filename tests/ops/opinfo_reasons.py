@@ -52,6 +52,7 @@ DIFFERENT: list[Difference] = [
     Difference("argsort", "values, such as", TIES),
     *[Difference(op, "out tensor to have dtype", OUT_DTYPE) for op in ("aminmax", "gather")],
     Difference("multinomial", "expects Long tensor out", OUT_DTYPE),
+    Difference("multinomial", "categories cannot exceed 2^24", "it draws of any number of them"),
     *[Difference(op, "unsupported operation:", OVERLAP) for op in (
         "masked_select", "gather", "index_select", "take", "cat", "bernoulli", "kthvalue")],
     Difference("cat", "not resizable", OVERLAP),

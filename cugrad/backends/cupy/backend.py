@@ -126,7 +126,8 @@ class CupyBackend:
         """A kernel that computes traced `results` of arrays like these, for such arrays; summed to
         the shapes `targets` where one kernel can.
         """
-        return fused.graph_plan(name, results, arrays, targets).run
+        run = fused.graph_plan(name, results, arrays, targets).run
+        return placed(run, strict=True) if several.devices else run
 
     def list_kernels(self, graph_of: MakeListGraph) -> ListKernels:
         """Kernels that change lists of arrays in place, few launches for all; see `fused.lists`."""

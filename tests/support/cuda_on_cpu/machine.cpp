@@ -52,6 +52,7 @@ static Range fixed, own, dynamic, module;  // of `fixed`, the kernels' of all so
 static jmp_buf scheduler;
 static char *message, *stacks, *host_stack;
 static size_t stack_count, slice, spent;
+static const size_t KEPT_STACKS = 128;  // of a library; a process may have 65,530 pieces of memory
 static uint32_t epoch, first_epoch, block_number;
 static int current = -1, threads, exited, votes, barrier_votes, races, early_exit;
 static bool failed, in_turns, watched;
@@ -449,9 +450,15 @@ static int find_module(dl_phdr_info* info, size_t, void*)  // this library, and 
     fixed = {(char*)info->dlpi_tls_data, size, 0, nullptr};
     return 1;
 }
-static void make_stacks()  // each ends at a page that nobody may touch; they are kept
+static void drop_stacks()
+{
+    if (stack_count) munmap(stacks, stack_count * (STACK + GUARD));
+    stack_count = 0;
+}
+static void make_stacks()  // each ends at a page that nobody may touch
 {
     if (stack_count >= (size_t)threads) return;
+    drop_stacks();
     stack_count = threads;
     stacks = (char*)mmap(nullptr, stack_count * (STACK + GUARD), PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -505,5 +512,6 @@ ON_CPU_VISIBLE int on_cpu_launch(void (*entry)(void**), void** args, const Range
     }
     for (Range& r : arrays) free(r.cells);
     free(fixed.cells), free(dynamic.cells);
+    if (stack_count > KEPT_STACKS) drop_stacks();
     return failed;
 }
