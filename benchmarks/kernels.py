@@ -14,35 +14,24 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
-import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
-from unittest.mock import patch
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-os.environ |= {"CUGRAD_DEVICE": "cuda", "CUGRAD_CUDNN": "0"}
 
-from tests.support import fake_cudnn, fake_launches
+import numpy as np
 
-fake_launches.install()
-
-import numpy as np  # noqa: E402
-
-import cugrad as torch  # noqa: E402
-from benchmarks.common import provenance  # noqa: E402
-from cugrad.autograd.recording.recorded import recorded  # noqa: E402
-from cugrad.backends import get  # noqa: E402
-from cugrad.backends.cupy.cudnn import convolutions  # noqa: E402
-from cugrad.backends.cupy.written.sliding import direct  # noqa: E402
-from cugrad.backends.wanted import wanted  # noqa: E402
-from cugrad.models import Block, resnet18  # noqa: E402
-from cugrad.ops.table import ELEMENTWISE, TABLE  # noqa: E402
+from benchmarks.common import provenance
+from benchmarks.kernel_counts import Case, Counts, measured, tensor, torch  # which plays CuPy
+from cugrad.autograd.recording.recorded import recorded
+from cugrad.backends import get
+from cugrad.models import Block, resnet18
+from cugrad.ops.table import ELEMENTWISE, TABLE
+from tests.support import fake_launches
 
 F: Any = torch.nn.functional
 BFLOAT16 = torch.bfloat16
@@ -54,90 +43,6 @@ LEFT = """
     special_i1 special_i1e
 """
 LEFT_TO_CUPY = LEFT.split()
-
-
-class Case(NamedTuple):
-    """`call(*make())` and its backward; goals are kernels, where they are held to. `passes` are
-    those of PyTorch's kernels, each way: what is more than one beyond them is too much.
-
-    `large` makes convolutions of small images launch what those of large ones do, `cudnn` has them
-    computed by cuDNN, each in one kernel.
-    """
-
-    name: str
-    make: Callable[[], tuple[Any, ...]]
-    call: Callable[..., Any]
-    torch: str = ""
-    forward: int | None = None
-    backward: int | None = None
-    large: bool = False
-    cudnn: bool = False
-    passes: tuple[float, float] | None = None
-
-
-class Counts(NamedTuple):
-    name: str
-    kernels: tuple[int, int]
-    passes: tuple[float, float]
-    torch: str
-    goal: tuple[int | None, int | None]
-    what: tuple[dict[str, int], dict[str, int]]
-    torch_passes: tuple[float, float] | None = None
-
-    @property
-    def missed(self) -> bool:
-        pairs = zip(self.kernels, self.goal, strict=True)
-        if any(goal is not None and count > goal for count, goal in pairs):
-            return True
-        passes = self.torch_passes or (math.inf, math.inf)
-        return any(x > most + 1 for x, most in zip(self.passes, passes, strict=True))
-
-
-def tensor(*shape: int, dtype: Any = None) -> Any:
-    x = torch.tensor(np.random.default_rng(0).random(shape, np.float32) * 0.8 + 0.1)
-    return x.to(dtype or torch.float32).detach().requires_grad_()
-
-
-@contextmanager
-def with_cudnn(used: bool) -> Iterator[None]:
-    """Convolutions by cuDNN's stand-in, of whose graphs each is a kernel; or as they are."""
-    module = fake_cudnn.fake()
-    run = module.pygraph.execute
-
-    def execute(graph: Any, tensor_dict: dict[int, int], workspace: Any, handle: Any) -> None:
-        fake_launches.note(graph.node.name, ())
-        run(graph, tensor_dict, workspace, handle)
-
-    with ExitStack() as changes:
-        if used:
-            changes.enter_context(patch.object(module.pygraph, "execute", execute))
-            changes.enter_context(patch.object(convolutions, "frontend", lambda: module))
-            changes.enter_context(patch.object(wanted.cudnn, "asked", True))
-        yield
-
-
-def measured(case: Case) -> Counts:
-    """Counts of the second call: the first makes what is kept."""
-    with with_cudnn(case.cudnn), patch.object(direct, "FEW", 0 if case.large else direct.FEW):
-        for _ in range(2):
-            args = case.make()
-            with fake_launches.counted() as forward:
-                y = case.call(*args)
-            parts = [t for t in (y if isinstance(y, tuple) else (y,))
-                     if isinstance(t, torch.Tensor) and t.requires_grad]  # fmt: skip
-            gradients = [None if t.dim() == 0 else torch.ones_like(t) for t in parts]
-            leaves = [x for x in args if isinstance(x, torch.Tensor) and x.requires_grad]
-            leaves += case.call.parameters() if isinstance(case.call, torch.nn.Module) else []
-            with fake_launches.counted() as backward:  # without the copies that make `.grad`
-                torch.autograd.grad(parts, leaves, gradients) if parts else None
-    size = max([x.numel() for x in args if isinstance(x, torch.Tensor)], default=1)
-    ways = forward, backward
-    return Counts(
-        case.name, (forward.count, backward.count),
-        (forward.elements / size, backward.elements / size), case.torch,
-        (case.forward, case.backward), (dict(ways[0].kernels), dict(ways[1].kernels)),
-        case.passes,
-    )  # fmt: skip
 
 
 def rows() -> list[Case]:
@@ -303,8 +208,7 @@ def ops() -> list[Case]:
              23, 32),
         ctc(),
         Case("mean of a dim", square(), lambda a: a.mean(-1), "1/1", 1, 1),
-        Case("mse_loss", lambda: (tensor(8, 8), tensor(8, 8)), F.mse_loss, "2/1", 3, 4),
-        *losses(),
+        *losses(places),
         Case("GPT block", lambda: (tensor(2, 16, 64),), Block(64, 4), "16/28", 14, 24),
         Case("ResNet-18", lambda: (tensor(2, 3, 32, 32),), resnet18(10, width=4), "62/130",
              90, 110),
@@ -365,10 +269,23 @@ def bags(places: Any) -> list[Case]:
     ]  # fmt: skip
 
 
-def losses() -> list[Case]:
+def losses(places: Any) -> list[Case]:
     """Of elements, and lengths. A gradient of one number, and what its mean divides, are two."""
     one, pair = lambda: (tensor(8, 8),), lambda: (tensor(8, 8), tensor(8, 8).detach())
+    seen = places.reshape(1, 4, 4).repeat(2, 1, 1)
     return [
+        Case("mse_loss", pair, F.mse_loss, "2/2", 2, 2, passes=(4, 3)),
+        Case("mse_loss, a gradient of the target", lambda: (tensor(8, 8), tensor(8, 8)),
+             lambda x, y: F.mse_loss(x, y, reduction="sum"), "2/3", 2, 3, passes=(4, 6)),
+        Case("mse_loss of elements", pair, lambda x, y: F.mse_loss(x, y, reduction="none"), "1/1",
+             2, 1),
+        Case("kl_div", pair, lambda x, y: F.kl_div(x, y, reduction="batchmean"), "5/5", 5, 4),
+        Case("poisson_nll_loss", pair, F.poisson_nll_loss, "4/6", 4, 6),
+        Case("gaussian_nll_loss", lambda: (*pair(), tensor(8, 8)), F.gaussian_nll_loss, "9/13",
+             10, 8),
+        Case("soft_margin_loss", pair, F.soft_margin_loss, "5/6", 4, 5),
+        Case("nll_loss of images", lambda: (tensor(2, 8, 4, 4),),
+             lambda x: F.nll_loss(x, seen), "1/3", 1, 2),
         Case("l1_loss", pair, F.l1_loss, "3/4", 3, 3),
         Case("smooth_l1_loss", pair, F.smooth_l1_loss, "2/3", 2, 3, passes=(4, 4)),
         Case("huber_loss", pair, F.huber_loss, "2/3", 2, 3, passes=(4, 4)),

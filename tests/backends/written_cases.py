@@ -407,6 +407,9 @@ for shape, dims in (((50001,), None), ((2, 20000), (1,)), ((3, 3, 3000), (1,))):
         case(name, f"{shape} {dims}", drawn(with_ties(*shape)), {"dim": dims}, (("self",),))
     case("linalg_vector_norm", f"{shape} {dims}", drawn(normal(*shape)), {"ord": 2, "dim": dims},
          slack=200)  # fmt: skip
+for shape in ((1,), (5, 7), (3, 1500), (50001,)):
+    for mean in (False, True):
+        case("square_total", f"{shape} {mean}", drawn(normal(*shape)), {"mean": mean}, slack=200)
 for name in ("max_all", "min_all"):
     case(name, "", drawn(normal(5, 70)), {}, (("self",),))
 case("std", "equals", lambda rng: [np.ones((2, 3))], {"dim": (1,)}, (("self",),))

@@ -339,6 +339,14 @@ sample("linalg_vector_norm", away((3, 4)), ord=1, dim=(1,))
 sample("linalg_vector_norm", away((3, 4)), ord=3, dim=(0,), keepdim=True)
 sample("linalg_vector_norm", distinct((2, 3, 4)), ord=float("inf"), dim=(1, 2))
 sample("linalg_vector_norm", distinct((2, 3)), ord=-float("inf"), dim=(1,))
+for _mean in (False, True):
+    sample("square_total", (3, 4), mean=_mean, integer=False,
+           torch=lambda torch, x, mean=False: (x * x).mean() if mean else (x * x).sum(),
+           reference=lambda np, x, mean=False: (np.mean if mean else np.sum)(x * x))  # fmt: skip
+sample("square_total", (3, 0), integer=False)
+sample("scaled_product", (3, 4), (4,), factor=0.7, integer=False,
+       torch=lambda torch, x, y, factor: x * y * factor,
+       reference=lambda np, x, y, factor: x * y * factor)  # fmt: skip
 for _name in ("any", "all"):
     sample(_name, boolean((3, 4)), reference=_over(_name), torch=_like(_name))
     sample(_name, integers((3, 4), 2), dim=(1,), keepdim=True)

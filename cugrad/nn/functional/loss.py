@@ -97,11 +97,12 @@ def mse_loss(
     """
     reduction = settled(reduction, size_average, reduce)
     first, second = _broadcast(_numbers(input, target), _numbers(target, input))
-    difference = first - second
-    squares = difference.square()
-    return reduced(squares, reduction) if weight is None else (
-        _weighted_mean(squares, weight, input, reduction)
-    )  # fmt: skip
+    difference = first - second  # which is all that is kept
+    if weight is not None:
+        return _weighted_mean(difference.square(), weight, input, reduction)
+    if reduction == "none":
+        return difference.square()
+    return recorded.square_total(difference, reduction == "mean")
 
 
 def _weighted_mean(losses: Tensor, weight: Tensor, input: Tensor, reduction: str) -> Tensor:

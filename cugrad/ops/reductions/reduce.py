@@ -392,6 +392,36 @@ row(
 )  # fmt: skip
 
 
+def _square_total(xp: Any, self: Any, mean: bool = False) -> Any:
+    x = wide(xp, self)
+    total = xp.sum(x * x, None, None, False)
+    return narrow(xp, total / count(self.shape, None) if mean else total, self)
+
+
+def _of_squares(self_shape: Shape, mean: bool) -> float:
+    """What an element times the gradient is multiplied by."""
+    return 2 / (count(self_shape, None) or 1) if mean else 2
+
+
+row(
+    "square_total", "self", _square_total, NONE, node="MseLossBackward0", public=False,
+    self=lambda m, g, self, self_shape, mean: m.scaled_product(
+        g, self, _of_squares(self_shape, mean)
+    ),
+    jvp=lambda m, self, self_t, self_shape, mean: (
+        m.sum(self * self_t) * _of_squares(self_shape, mean)
+    ),
+    refuses="biuc", kernels=(1, 1),
+    doc="the sum of the squares of all elements, or their mean",
+)  # fmt: skip
+row("scaled_product", "self other",
+    lambda xp, self, other, factor: narrow(xp, wide(xp, self) * wide(xp, other) * factor, self),
+    ELEMENTWISE, promote=FLOAT,
+    self=lambda m, g, other, factor: m.scaled_product(g, other, factor),
+    other=lambda m, g, self, factor: m.scaled_product(g, self, factor),
+    public=False, doc="self * other * factor, rounded once")  # fmt: skip
+
+
 def _truth(which: str) -> Any:
     def forward(xp: Any, self: Any, dim: Dims = None, keepdim: bool = False) -> Any:
         truth = self if self.dtype.kind == "b" else self != 0

@@ -1,5 +1,5 @@
 """Kernels of one number of each row: the logarithm of its sum of exponentials, its variance, its
-deviation, its sum, its mean, its extremes, its length. Rows are those of `scores.py`.
+deviation, its sum, its mean, its extremes, its length, its squares. Rows are those of `scores.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from .scores import ROW
 __all__ = ["KERNELS", "KINDS", "NAMES", "SOURCE", "TOTALS"]
 
 KINDS = {"logsumexp": 0, "var": 1, "std": 2}
-TOTALS = {"sum": 0, "mean": 1, "amax": 2, "amin": 3, "norm": 4}
+TOTALS = {"sum": 0, "mean": 1, "amax": 2, "amin": 3, "norm": 4, "squares": 5, "mean square": 6}
 
 _TOTAL = r"""
 struct Total {
@@ -26,10 +26,10 @@ __device__ __forceinline__ A nothing()
     const A infinite = (A)__int_as_float(0x7F800000);
     return KIND == 2 ? -infinite : KIND == 3 ? infinite : A(0);
 }
-__device__ __forceinline__ A part_of(A value) { return KIND == 4 ? value * value : value; }
+__device__ __forceinline__ A part_of(A value) { return KIND >= 4 ? value * value : value; }
 __device__ __forceinline__ A made_of(A total, i64 n)
 {
-    return KIND == 1 ? total / n : KIND == 4 ? sqrt(total) : total;
+    return KIND == 1 || KIND == 6 ? total / n : KIND == 4 ? sqrt(total) : total;
 }
 __device__ __forceinline__ A joined(A value, const T* x)
 {

@@ -109,6 +109,12 @@ def vector_norm(self: Array, ord: float, dim: Dims, keepdim: bool) -> Array | No
     return _total("norm", self, dim, keepdim)
 
 
+@forward("square_total", keeps=True)
+def square_total(self: Array, mean: bool) -> Array | None:
+    """In one kernel."""
+    return _total("mean square" if mean else "squares", self, None, False)
+
+
 def sum_over(a: Array, axis: Any, keepdims: bool) -> Array | None:
     """`total` for any axis; None for what CuPy is to add up."""
     if type(a) is not ndarray or not wanted.fused or not a.ndim:
