@@ -9,6 +9,7 @@ import importlib.util
 import inspect
 import os
 import random
+import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -195,6 +196,12 @@ def pytest_configure(config: pytest.Config) -> None:
                 send(name, **values)
 
         worker.sendevent = told
+
+
+def pytest_unconfigure() -> None:
+    processes = sys.modules.get("tests.support.fake_processes")
+    if processes is not None:
+        processes.end()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

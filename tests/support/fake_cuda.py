@@ -16,7 +16,6 @@ import ctypes
 import importlib.machinery
 import operator
 import os
-import subprocess
 import sys
 import warnings
 import weakref
@@ -30,11 +29,11 @@ from typing import Any
 import numpy as np
 
 from tests.support import (
-    ROOT,
     fake_cublas,
     fake_cusparse,
     fake_loops,
     fake_pools,
+    fake_processes,
     fake_streams,
 )
 from tests.support.cuda_on_cpu import Program
@@ -841,7 +840,7 @@ class Runtime(SimpleNamespace):
         return SimpleNamespace(type=1 if fake_streams.locked_at(ptr) else 0)
 
 
-COUNT = int(os.environ.get("CUGRAD_FAKE_DEVICES", "1"))
+COUNT = 1  # of devices, see main()
 
 
 class Device:
@@ -1093,29 +1092,32 @@ def passed(
     for the names of CuPy's that it used. `fused` is whether rows are kernels of their own there:
     each takes a while to compile.
     """
-    command = [sys.executable, "-m", "tests.support.fake_cuda", *words, "-q", "-n0"]
     variables = {k: v for k, v in os.environ.items() if k != without}
     variables |= {"CUGRAD_DEVICE": "cuda", "CUGRAD_FUSED": str(int(fused))}
     variables["CUGRAD_FAKE_DEVICES"] = str(devices)
     if names is not None:
         variables[NAMES] = str(names)
-    done = subprocess.run(
-        [*command, "-p", "no:cacheprovider"], cwd=ROOT, capture_output=True, text=True,
-        env=variables,
-    )  # fmt: skip
+    done = fake_processes.run([*words, "-q", "-n0", "-p", "no:cacheprovider"], variables)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     return done.stdout
 
 
-if __name__ == "__main__":
+def main(words: list[str]) -> int:
+    """Runs pytest with the fake in the place of CuPy, for this process."""
+    global COUNT
     import pytest
 
     os.environ.setdefault("CUGRAD_DEVICE", "cuda")
     os.environ.setdefault("CUGRAD_CUDNN", "0")  # which looks for a driver
+    COUNT = int(os.environ.get("CUGRAD_FAKE_DEVICES", "1"))
+    install()
+    outcome = pytest.main(words)
+    if NAMES in os.environ:
+        Path(os.environ[NAMES]).write_text("\n".join(sorted(USED)))
+    return int(outcome)
+
+
+if __name__ == "__main__":
     from tests.support import fake_cuda  # the module that tests import, not __main__
 
-    fake_cuda.install()
-    outcome = pytest.main(sys.argv[1:])
-    if NAMES in os.environ:
-        Path(os.environ[NAMES]).write_text("\n".join(sorted(fake_cuda.USED)))
-    sys.exit(outcome)
+    sys.exit(fake_cuda.main(sys.argv[1:]))
