@@ -227,7 +227,8 @@ def puts() -> list[Case]:
     """What goes where indices say; a copy of them is kept for backward, as of those above."""
     t, u = torch.tensor([0, 3, 1, 5, 2, 7, 6, 4]), torch.tensor([1, 2, 0, 5, 6, 1, 1, 3])
     pair, line = lambda: (tensor(8, 8), tensor(8, 8)), lambda: (tensor(8, 8), tensor(8))
-    there = tensor(8, 8).detach()
+    there, wide = tensor(8, 8).detach(), t[:, None].repeat(1, 8)
+    mask = there > 0.5
 
     def put(value: Any, *named: Any) -> None:
         there[named] = value
@@ -241,6 +242,21 @@ def puts() -> list[Case]:
         Case("index_fill", lambda: (tensor(8, 8),), lambda a: a.index_fill(0, t, 2.0), "2/2", 3, 1),
         Case("x[t] = y", lambda: (tensor(8, 8).detach(),), lambda y: put(y, t), "1/0", 1, 0),
         Case("x[t, u] = y", lambda: (tensor(8).detach(),), lambda y: put(y, t, u), "1/0", 1, 0),
+        Case("index_put of two, added up", line, lambda a, b: a.index_put((t, u), b, True),
+             "many/1", 4, 2),
+        *[Case(name, lambda: (tensor(8, 8).detach(),), call, theirs, most, 0)
+          for name, call, theirs, most in (
+            ("scatter_", lambda a: a.scatter_(0, wide, there), "1/0", 1),
+            ("scatter_ of a number", lambda a: a.scatter_(0, wide, 2.0), "1/0", 2),
+            ("scatter_add_", lambda a: a.scatter_add_(0, wide, there), "1/0", 1),
+            ("index_add_", lambda a: a.index_add_(0, t, there), "1/0", 1),
+            ("index_copy_", lambda a: a.index_copy_(0, t, there), "1/0", 1),
+            ("index_fill_", lambda a: a.index_fill_(0, t, 2.0), "1/0", 2),
+            ("index_put_, added up", lambda a: a.index_put_((t,), there, True), "many/0", 1),
+            ("index_put_ of two, added up", lambda a: a.index_put_((t, u), there[0], True),
+             "many/0", 2),
+            ("masked_fill_", lambda a: a.masked_fill_(mask, 0.0), "1/0", 1),
+        )],
         Case("one_hot", lambda: (t,), lambda t: F.one_hot(t, 8), "2/0", 1, 0),
     ]  # fmt: skip
 

@@ -18,7 +18,7 @@ from . import queries
 from .calls.declaring import declared
 from .calls.out import accepting
 from .creation import factories, grids, random, ranges
-from .indexing import index, scatter
+from .indexing import index, puts, scatter
 from .indexing.index import getitem, setitem
 from .maths import (
     arithmetic,
@@ -56,7 +56,7 @@ __all__ = [
 # Public functions and methods of Tensor, by name; PROPERTIES are methods read without a call.
 _FILES = (
     reduce, views, copies, composites, products, index, queries, sorting, statistics, calculus,
-    splitting, histograms, scatter, arranging, grids, strided, view_copies,
+    splitting, histograms, scatter, puts, arranging, grids, strided, view_copies,
     padding, ranges, layouts, elementary, spectral, segments,
 )  # fmt: skip
 _PLAIN = declared(

@@ -345,8 +345,8 @@ for _mean in (False, True):
            reference=lambda np, x, mean=False: (np.mean if mean else np.sum)(x * x))  # fmt: skip
 sample("square_total", (3, 0), integer=False)
 sample("scaled_product", (3, 4), (4,), factor=0.7, integer=False,
-       torch=lambda torch, x, y, factor: x * y * factor,
-       reference=lambda np, x, y, factor: x * y * factor)  # fmt: skip
+       torch=lambda torch, x, y, factor=1.0: x * y * factor,
+       reference=lambda np, x, y, factor=1.0: x * y * factor)  # fmt: skip
 for _name in ("any", "all"):
     sample(_name, boolean((3, 4)), reference=_over(_name), torch=_like(_name))
     sample(_name, integers((3, 4), 2), dim=(1,), keepdim=True)

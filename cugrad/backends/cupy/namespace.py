@@ -28,6 +28,7 @@ from .windows import as_strided
 from .written import cells
 from .written.norms import track_moment
 from .written.placed.puts import put_at
+from .written.placed.several import added_at
 from .written.placed.sums import gather
 from .written.totals import sum_over
 
@@ -130,8 +131,10 @@ class CupyNamespace(Features):
         """`array[index] += values` in place, where duplicates in `index` add up.
 
         The order of the additions, and so the last bits of a float result, differ from run to run,
-        unless the user wants deterministic results.
+        unless they are few, or the user wants deterministic results.
         """
+        if added_at(array, index, values):
+            return
         if wanted.deterministic and array.dtype.kind not in "iub":
             CupyNamespace._reduce_sorted(array, index, values, "add")
         elif array.dtype.name in ATOMIC:

@@ -18,7 +18,8 @@ from ...ops.table import TABLE
 from ...tensor import Tensor, make
 from ..calls.arguments import array_of, fresh, lifted
 from .bounds import check_index, check_integers
-from .scatter import put_at, reach, vector_of
+from .puts import put_at
+from .scatter import reach, vector_of
 from .subscripts import FULL, parse, picked
 
 __all__ = [

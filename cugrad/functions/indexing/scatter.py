@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,20 +11,21 @@ from ...autograd.autocast import autocasts
 from ...autograd.recording.inplace import apply_inplace
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
-from ...backends.several import are_away, at_home, several
-from ...dtypes import bool_, check_fits, is_differentiable
+from ...backends.several import at_home
+from ...dtypes import check_fits, is_differentiable
 from ...ops import dims as D
 from ...ops.table import TABLE
 from ...tensor import Tensor, make
 from ..calls.arguments import array_of, as_own, check_known, fresh, of_reals
-from .bounds import check_index, check_integers, is_looked_at
-from .subscripts import FULL, parse, picked
+from .bounds import check_index, check_integers
+from .puts import put_at
+from .subscripts import FULL, picked
 
 __all__ = [
-    "index_add", "index_copy", "index_fill", "index_put", "index_reduce", "masked_scatter",
-    "put", "scatter", "scatter_add", "scatter_reduce",
+    "index_add", "index_copy", "index_fill", "index_reduce", "scatter", "scatter_add",
+    "scatter_reduce",
 ]  # fmt: skip
-TAKES_OUT = frozenset(__all__) - {"index_fill", "index_put", "masked_scatter", "put"}
+TAKES_OUT = frozenset(__all__) - {"index_fill"}
 
 REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 
@@ -64,13 +66,34 @@ def _source(function: str, input: Tensor, index: Tensor, src: Any, value: Any) -
     check_fits(src, input.dtype)
     backend, array = backend_of(input._array), input._array
     with at_home(array):
-        number = backend.xp.full((), src).astype(array.dtype)
-        return make(backend.xp.broadcast_to(number, index._array.shape))
+        return make(backend.xp.broadcast_to(_number(array, src), index._array.shape))
+
+
+def _number(array: Any, value: Any) -> Any:
+    """A number as an array without dims, of the dtype of an array and beside it."""
+    value = np.asarray(value).astype(array.dtype).item()
+    return backend_of(array).xp.full((), value, array.dtype)
+
+
+Run = Callable[..., Tensor]  # of the name of a row, its tensors and its parameters
+
+
+def _new(name: str, tensors: tuple[Tensor, ...], *params: Any) -> Tensor:
+    """A row, whose result is new."""
+    result: Tensor = getattr(recorded, name)(*tensors, *params)
+    return result
+
+
+def _over(name: str, tensors: tuple[Tensor, ...], *params: Any) -> Tensor:
+    """A row with its result in the place of the first tensor, which is answered."""
+    op = TABLE[name]
+    return apply_inplace(op, tensors, {**op.defaults, **dict(zip(op.params, params))})
 
 
 def _along(
-    name: str, function: str, input: Tensor, dim: int, index: Tensor, src: Tensor, *rest: Any
-) -> Tensor:
+    name: str, function: str, input: Tensor, dim: int, index: Tensor, src: Tensor, *rest: Any,
+    run: Run = _new,
+) -> Tensor:  # fmt: skip
     """The row `name` after the checks of scatter."""
     dim = reach(function, input, dim, index)
     shape, extents = array_of(src, function, "src", 4).shape, index._array.shape
@@ -90,8 +113,7 @@ def _along(
         raise RuntimeError(
             f"{function}: Expected index {list(extents)} to be no larger than src {list(shape)}"
         )
-    out = getattr(recorded, name)(*map(_tall, (input, index, src)), dim, *rest)
-    return _restored(out, input)
+    return _restored(run(name, (_tall(input), _tall(index), _tall(src)), dim, *rest), input)
 
 
 def _of_nothing(input: Tensor, src: Tensor) -> Tensor:
@@ -127,17 +149,23 @@ def scatter(
     >>> torch.scatter(torch.zeros(1, 3), 1, torch.tensor([[2]]), 5.0)
     tensor([[0., 0., 5.]])
     """
+    return _scattered(input, dim, index, src, value, reduce, _new)
+
+
+def _scattered(
+    input: Tensor, dim: int, index: Tensor, src: Any, value: Any, reduce: str | None, run: Run
+) -> Tensor:
     array_of(input, "scatter"), array_of(index, "scatter", "index", 3)
     src = _source("scatter", input, index, src, value)
     if reduce == "add":
-        return _along("scatter_add", "scatter", input, dim, index, src)
+        return _along("scatter_add", "scatter", input, dim, index, src, run=run)
     if reduce == "multiply":
         return _along("scatter_reduce", "scatter", input, dim, index, src, "prod")
     if reduce is not None:
         raise RuntimeError(
             f"reduce argument must be either add or multiply, got {reduce!r} (scatter)"
         )
-    return _along("scatter", "scatter", input, dim, index, src)
+    return _along("scatter", "scatter", input, dim, index, src, run=run)
 
 
 @autocasts
@@ -250,20 +278,32 @@ def index_add(
     >>> torch.index_add(torch.zeros(3), 0, torch.tensor([0, 0]), torch.ones(2))
     tensor([2., 0., 0.])
     """
+    return _index_added(input, dim, index, source, alpha, _new)
+
+
+def _index_added(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Any, run: Run
+) -> Tensor:
     outside = RuntimeError if input.dim() > 1 else IndexError  # as PyTorch has it
     tall, dim, index, source = _slices("index_add", input, dim, index, source, outside)
-    return _restored(recorded.index_add(tall, index, source, dim, alpha), input)
+    return _restored(run("index_add", (tall, index, source), dim, alpha), input)
 
 
 @autocasts
 @fresh
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy with the slices of `source` at the places along `dim` that `index` names."""
+    tall, source, places = _copied_slices(input, dim, index, source)
+    tall = tall.contiguous()  # which alone its layout follows
+    return _restored(picked(recorded.index_put, (tall, source), places), input)
+
+
+def _copied_slices(
+    input: Tensor, dim: int, index: Tensor, source: Tensor
+) -> tuple[Tensor, Tensor, tuple[Any, ...]]:
     checked = _slices("index_copy", input, dim, index, source, IndexError, IndexError, alike=False)
     tall, dim, index, source = checked
-    tall = tall.contiguous()  # which alone its layout follows
-    out = picked(recorded.index_put, (tall, source), (*(FULL,) * dim, index._array))
-    return _restored(out, input)
+    return tall, source, (*(FULL,) * dim, index._array)
 
 
 @fresh
@@ -296,6 +336,29 @@ def index_reduce(
 @fresh
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     """A copy with a number, or 0-d tensor, at the places along `dim` that `index` names."""
+    dim, index, value = _filled_slices(input, dim, index, value)
+    array = input._array
+    size = array.shape[dim] if array.ndim else 1
+    tall = input if array.ndim else recorded.unsqueeze(input, 0)
+    # what is filled lies as the input does, and a mask's result as C has it
+    strides = tall._array.strides
+    order = sorted(range(len(strides)), key=lambda k: -abs(strides[k]))
+    is_expanded = any(stride == 0 and n > 1 for stride, n in zip(strides, tall._array.shape))
+    is_turned = not is_expanded and order != [*range(len(order))]
+    if is_turned:
+        tall, dim = recorded.permute(tall, order), order.index(dim)
+    mask = recorded.reshape(recorded.named_by(index, size), (size,) + (1,) * (tall.dim() - dim - 1))
+    if isinstance(value, Tensor):
+        out = recorded.where(mask, value, tall)
+    else:
+        out = recorded.masked_fill(tall, mask, value)
+    if is_turned:
+        out = as_own(recorded.permute(out, [order.index(k) for k in range(len(order))]), ())
+    return _restored(out, input)
+
+
+def _filled_slices(input: Tensor, dim: int, index: Tensor, value: Any) -> tuple[int, Tensor, Any]:
+    """The arguments after the checks: the value of the right dtype, a number as Python has it."""
     array = array_of(input, "index_fill")
     dim = D.canonical_dim(dim, array.ndim)
     index = vector_of("index_fill", index)
@@ -321,166 +384,47 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     else:
         check_fits(value, input.dtype)
         value = np.asarray(value).astype(array.dtype).item()
-    tall = input if array.ndim else recorded.unsqueeze(input, 0)
-    # what is filled lies as the input does, and a mask's result as C has it
-    strides = tall._array.strides
-    order = sorted(range(len(strides)), key=lambda k: -abs(strides[k]))
-    is_expanded = any(stride == 0 and n > 1 for stride, n in zip(strides, tall._array.shape))
-    is_turned = not is_expanded and order != [*range(len(order))]
-    if is_turned:
-        tall, dim = recorded.permute(tall, order), order.index(dim)
-    mask = recorded.reshape(recorded.named_by(index, size), (size,) + (1,) * (tall.dim() - dim - 1))
-    if isinstance(value, Tensor):
-        out = recorded.where(mask, value, tall)
-    else:
-        out = recorded.masked_fill(tall, mask, value)
-    if is_turned:
-        out = as_own(recorded.permute(out, [order.index(k) for k in range(len(order))]), ())
-    return _restored(out, input)
+    return dim, index, value
 
 
-# Anywhere -----------------------------------------------------------------------------------------
+# In place, without a copy -------------------------------------------------------------------------
+# Each is called with a tensor that has dims; of a result that is not written where the tensor lies
+# it answers a new one.
 
 
-def _put_arguments(
-    input: Tensor, indices: Any, values: Tensor, accumulate: bool
-) -> tuple[Tensor, tuple[Any, ...]]:
-    """The values in the dtype of the tensor, and the canonical indices."""
-    array = array_of(input, "index_put")
-    if isinstance(indices, Tensor) or not isinstance(indices, (tuple, list)):
-        raise TypeError(
-            "index_put(): argument 'indices' (position 2) must be tuple of Tensors, not "
-            f"{type(indices).__name__}"
-        )
-    if len(indices) > array.ndim:
-        raise IndexError(
-            f"too many indices for tensor of dimension {array.ndim} (got {len(indices)})"
-        )
-    _, advanced = parse(array, tuple(indices), only_advanced=True)
-    tensors = [x for x in indices if x is not None]
-    fills = len(tensors) == 1 and tensors[0].dtype == bool_ and not accumulate
-    fits = array.dtype.kind == "c" or not values.is_complex()
-    if fills and fits and array_of(values, "index_put", "values", 3).size == 1:
-        # as `masked_fill` takes it
-        values = recorded.reshape(recorded.to_dtype(values, array.dtype), ())
-    else:
-        used = sum(x.ndim if x.dtype == bool_ else 1 for x in tensors)
-        wide = max([1 if x.dtype == bool_ else x.ndim for x in tensors], default=0)
-        if array_of(values, "index_put", "values", 3).ndim > wide + array.ndim - used:
-            raise RuntimeError(
-                f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast "
-                f"to indexing result of {wide + array.ndim - used} dimensions"
-            )
-    if array_of(values, "index_put", "values", 3).dtype != array.dtype:
-        raise RuntimeError(
-            "Index put requires the source and destination dtypes match, got "
-            f"{input.dtype} for the destination and {values.dtype} for the source."
-        )
-    return values, advanced or ()
+def _scatter_(
+    self: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None,
+    reduce: str | None = None,
+) -> Tensor:  # fmt: skip
+    return _scattered(self, dim, index, src, value, reduce, _over)
 
 
-@autocasts
-def index_put(
-    input: Tensor, indices: tuple[Any, ...], values: Tensor, accumulate: bool = False
+def _scatter_add_(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    return _along("scatter_add", "scatter_add", self, dim, index, src, run=_over)
+
+
+def _index_add_(
+    self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
 ) -> Tensor:
-    """A copy with `values` at `indices`, a tuple of index tensors or masks; or added to them.
-
-    >>> import cugrad as torch
-    >>> torch.index_put(torch.zeros(3), (torch.tensor([0, 0]),), torch.ones(2), accumulate=True)
-    tensor([2., 0., 0.])
-    """
-    values, advanced = _put_arguments(input, indices, values, accumulate)
-    return picked(recorded.index_put, (input, values), advanced, accumulate)
+    return _index_added(self, dim, index, source, alpha, _over)
 
 
-def index_put_(
-    self: Tensor, indices: tuple[Any, ...], values: Tensor, accumulate: bool = False
-) -> Tensor:
-    """`index_put` with its result in the place of this tensor, which is returned."""
-    values, advanced = _put_arguments(self, indices, values, accumulate)
-    return put_at(self, values, advanced, accumulate)
+def _index_copy_(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    tall, source, places = _copied_slices(self, dim, index, source)
+    return put_at(tall, source, places, False)
 
 
-def put_at(self: Tensor, values: Tensor, indices: Any, accumulate: bool) -> Tensor:
-    """`values` put in place at canonical indices."""
-
-    def call(self: Tensor, values: Tensor, indices: Any) -> Tensor:
-        params = {"indices": indices, "accumulate": accumulate}
-        return apply_inplace(TABLE["index_put"], (self, values), params)
-
-    return picked(call, (self, values), indices)
+def _index_fill_(self: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    dim, index, value = _filled_slices(self, dim, index, value)
+    if not isinstance(value, Tensor):
+        with at_home(self._array):
+            value = make(_number(self._array, value))
+    return put_at(self, value, (*(FULL,) * dim, index._array), False)
 
 
-@fresh
-def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    """A copy with the elements of `source` at places of the flat tensor, or added to them.
+CHANGES: dict[str, Callable[..., Tensor]] = {
+    "scatter_": _scatter_, "scatter_add_": _scatter_add_, "index_add_": _index_add_,
+    "index_copy_": _index_copy_, "index_fill_": _index_fill_,
+}  # fmt: skip
 
-    >>> import cugrad as torch
-    >>> torch.put(torch.zeros(2, 2), torch.tensor([3, 0]), torch.tensor([1., 2.]))
-    tensor([[2., 0.],
-            [0., 1.]])
-    """
-    array = array_of(input, "put_")
-    where, values = array_of(index, "put_", "index", 2), array_of(source, "put_", "source", 3)
-    if where.dtype.name != "int64":
-        raise RuntimeError(f"put_(): Expected a long tensor for index, but got {index.dtype}")
-    if values.dtype != array.dtype:
-        raise RuntimeError(
-            "put_(): self and source expected to have the same dtype, but got self.dtype = "
-            f"{input.dtype} and source.dtype = {source.dtype}"
-        )
-    if where.size != values.size:
-        raise RuntimeError(
-            "put_(): Expected source and index to have the same number of elements, but got "
-            f"source.numel() = {values.size}, index.numel() = {where.size}"
-        )
-    if not where.size:
-        return recorded.clone(input)
-    check_integers("put_", where, array.size, 0, IndexError, -array.size)
-    flat, source = (recorded.reshape(x, (x._array.size,)) for x in (input, source))
-    out = picked(recorded.index_put, (flat, source), (where.reshape(-1),), accumulate)
-    return recorded.reshape(out, array.shape)
-
-
-def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """A copy whose elements under a mask are those of `source`, in order.
-
-    >>> import cugrad as torch
-    >>> mask = torch.tensor([True, False, True])
-    >>> torch.masked_scatter(torch.zeros(3), mask, torch.tensor([1., 2.]))
-    tensor([1., 0., 2.])
-    """
-    array = array_of(input, "masked_scatter")
-    where = array_of(mask, "masked_scatter", "mask", 2)
-    values = array_of(source, "masked_scatter", "source", 3)
-    if values.dtype != array.dtype:
-        raise RuntimeError(
-            "masked_scatter_: expected self and source to have same dtypes but got "
-            f"{input.dtype} and {source.dtype}"
-        )
-    if where.dtype.kind != "b":
-        raise RuntimeError(f"masked_scatter_ only supports boolean masks, but got {mask.dtype}")
-    shape = D.broadcast_shapes(array.shape, where.shape)
-    if several.devices and are_away([where]):
-        with at_home(where):
-            return masked_scatter(input, mask, source)
-    xp = backend_of(where).xp
-    where = where if where.shape == shape else xp.broadcast_to(where, shape)
-    order = xp.cumsum(where.reshape(-1)).astype("int64")
-    if is_looked_at(order) and order.size and int(order[-1]) > values.size:
-        raise RuntimeError(
-            "masked_scatter: expected self and source to have at least as many elements as the "
-            f"mask has ones, {int(order[-1])}, but source has {values.size}"
-        )
-    if not values.size:  # there is nothing to take, but a graph
-        if not is_differentiable(values.dtype):
-            return recorded.clone(recorded.expand(input, shape))
-        return recorded.where(make(where), recorded.sum(source), input)
-    order = xp.clip(order - 1, 0, values.size - 1)  # what stands before the first one is not used
-    flat = recorded.reshape(source, (values.size,))
-    chosen = recorded.reshape(recorded.index_select(flat, make(order), 0), shape)
-    return recorded.where(make(where), chosen, input)
-
-
-_OUT_OF_PLACE = [n for n in __all__ if n not in ("index_put_", "reach")]
-METHODS = {name: globals()[name] for name in [*_OUT_OF_PLACE, "index_put_"]}
+METHODS = {name: globals()[name] for name in __all__}

@@ -14,7 +14,7 @@ from ...ops.dims import canonical_dim
 from ...ops.table import TABLE
 from ...tensor import Tensor
 from ..calls.arguments import array_of
-from ..indexing import scatter
+from ..indexing import puts, scatter
 from ..shapes import copies
 from . import arithmetic, composites, reduce, statistics
 from . import products as linalg
@@ -22,14 +22,22 @@ from . import products as linalg
 __all__ = ["METHODS", "in_place"]
 
 
+CHANGES = {**scatter.CHANGES, **copies.CHANGES}
+
+
 def in_place(function: Callable[..., Tensor], saves: bool = False) -> Callable[..., Tensor]:
     """The method that puts the function's result in the place of its first argument.
 
     `saves` says that gradients of the function ask for the value that is lost: they get a copy.
     """
+    change = CHANGES.get(function.__name__ + "_")
 
     def call(input: Tensor, *args: Any, **options: Any) -> Tensor:
         before = input
+        if change is not None and input._array.ndim:
+            with nothing_cast():
+                result = change(input, *args, **options)
+            return result if result is input else apply_inplace(TABLE["copy"], (input, result))
         if (
             saves
             and state.grad_enabled
@@ -59,8 +67,8 @@ METHODS: dict[str, Callable[..., Tensor]] = {
     ))
     for f in (
         copies.masked_fill, copies.tril, copies.triu, scatter.index_add,
-        scatter.index_copy, scatter.index_fill, scatter.index_reduce, scatter.masked_scatter,
-        scatter.put, scatter.scatter, scatter.scatter_add, scatter.scatter_reduce, linalg.addbmm,
+        scatter.index_copy, scatter.index_fill, scatter.index_reduce, puts.masked_scatter,
+        puts.put, scatter.scatter, scatter.scatter_add, scatter.scatter_reduce, linalg.addbmm,
         linalg.addmm, linalg.addmv, linalg.baddbmm, statistics.renorm,
         composites.mvlgamma, arithmetic.heaviside, arithmetic.igamma, arithmetic.igammac,
     )

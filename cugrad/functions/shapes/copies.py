@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...autograd.recording.inplace import apply_inplace
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...dtypes import check_fits, int64
 from ...errors import NoArray
 from ...ops import dims as D
+from ...ops.table import TABLE
 from ...tensor import Tensor, make
 from ..calls.arguments import array_of, check_known, fresh, varargs
 from ..calls.declaring import joining
@@ -156,6 +158,21 @@ def _named_often(counts: Any, places: int, total: int | None) -> Any:
 
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     """A copy with `value`, a number or 0-d tensor, where `mask` is true."""
+    value = _fill(input, mask, value)
+    if isinstance(value, Tensor):
+        return recorded.where(mask, value, input)
+    return recorded.masked_fill(input, mask, value)
+
+
+def _masked_fill_(self: Tensor, mask: Tensor, value: Any) -> Tensor:
+    value = _fill(self, mask, value)
+    if isinstance(value, Tensor):
+        return recorded.where(mask, value, self)
+    return apply_inplace(TABLE["masked_fill"], (self, mask), {"value": value})
+
+
+def _fill(input: Tensor, mask: Tensor, value: Any) -> Any:
+    """The value after the checks, of the kind of the tensor."""
     kind = array_of(input, "masked_fill").dtype.kind
     if array_of(mask, "masked_fill", "mask", 2).dtype.kind != "b":
         raise RuntimeError(
@@ -173,10 +190,13 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
         if value._array.dtype != input._array.dtype:
             check_known(value, input.dtype)
             value = recorded.to_dtype(value, input._array.dtype)
-        return recorded.where(mask, value, input)
+        return value
     check_fits(value, input.dtype)
-    convert = {"b": bool, "i": int, "u": int, "c": complex}.get(kind, float)
-    return recorded.masked_fill(input, mask, convert(value))
+    return {"b": bool, "i": int, "u": int, "c": complex}.get(kind, float)(value)
+
+
+# In place, or what is to be copied there; see maths/inplace.py.
+CHANGES: dict[str, Callable[..., Tensor]] = {"masked_fill_": _masked_fill_}
 
 
 # Joining ------------------------------------------------------------------------------------------

@@ -415,7 +415,8 @@ row(
     doc="the sum of the squares of all elements, or their mean",
 )  # fmt: skip
 row("scaled_product", "self other",
-    lambda xp, self, other, factor: narrow(xp, wide(xp, self) * wide(xp, other) * factor, self),
+    lambda xp, self, other, factor=1.0: narrow(
+        xp, wide(xp, self) * wide(xp, other) * factor, self),
     ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, other, factor: m.scaled_product(g, other, factor),
     other=lambda m, g, self, factor: m.scaled_product(g, self, factor),

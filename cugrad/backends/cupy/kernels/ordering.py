@@ -223,7 +223,7 @@ extern "C" __global__ void __launch_bounds__(1024) add_in_order(
         keys[e] = index, places[e] = has_indices && e < count ? e : P + e;
     }
     put_in_order(keys, places, index_before);
-    for (i64 k = threadIdx.x; k < n; k += blockDim.x)
+    for (i64 k = threadIdx.x; k < n && x != out; k += blockDim.x)
         out[base + k * inner] = x ? x[base + k * inner] : (T)0.0f;
     __syncthreads();
     for (int e = threadIdx.x; e < P; e += blockDim.x) {

@@ -23,7 +23,16 @@ from ..launches.rows import (
 )
 from .plans import noted_run
 
-__all__ = ["BACKWARDS", "FORWARDS", "KEPT", "backward", "backward_of", "forward", "forward_of"]
+__all__ = [
+    "BACKWARDS",
+    "FORWARDS",
+    "KEPT",
+    "backward",
+    "backward_of",
+    "change",
+    "forward",
+    "forward_of",
+]
 
 Array = Any  # cupy.ndarray
 Function = Callable[..., Any]
@@ -32,6 +41,7 @@ ndarray = cupy.ndarray
 FORWARDS: dict[str, Function] = {}  # by row: the result of its inputs and parameters, or None
 BACKWARDS: dict[str, Function] = {}  # by row: the gradients of a `NodeCall`, or None
 IN_PLACE: dict[str, Function] = {"copy": copies_in_place}  # by row: of its forward, in place
+CHANGES: dict[str, Function] = {}  # by row: its first input, which it has changed, or None
 KEPT: set[Function] = set()  # those whose launches are kept by the form of the operands
 MOVING: set[Function] = set()  # those that may change the running statistics that wait for them
 BY_KERNELS = SimpleNamespace(ascontiguousarray=dense)  # a namespace, as far as `Op.lies` needs one
@@ -57,6 +67,13 @@ def forward(
 def backward(*names: str, keeps: bool = False) -> Callable[[Function], Function]:
     """Says that a function of a `NodeCall` computes the gradients of rows; `keeps` as above."""
     return lambda function: _enter(BACKWARDS, names, function, keeps)
+
+
+def change(name: str) -> Callable[[Function], Function]:
+    """Says that a function computes a row over its first input, which it answers: of arrays that
+    share no memory, by position.
+    """
+    return lambda function: _enter(CHANGES, (name,), function, False)
 
 
 def _enter(
@@ -104,9 +121,26 @@ def forward_of(op: Any, plain: Function) -> Function:
     function = FORWARDS.get(op.name)
     if op.name in IN_PLACE:
         plain.in_place = IN_PLACE[op.name](plain)  # type: ignore[attr-defined]
-    if function is None:
-        return plain
-    return _run_of(op, function, plain)
+    run = plain if function is None else _run_of(op, function, plain)
+    if op.name in CHANGES:
+        run.in_place = _change_of(op, CHANGES[op.name], run)  # type: ignore[attr-defined]
+    return run
+
+
+def _change_of(op: Any, written: Function, run: Function) -> Function:
+    """A row over its first input, where that lies dense, and apart from the others."""
+    others = range(1, len(op.inputs))
+
+    def in_place(*args: Any, **params: Any) -> Any:
+        home = args[0]
+        if wanted.fused and _on_device(args) and home._c_contiguous and home.size:
+            if not any(cupy.may_share_memory(args[i], home) for i in others):
+                full = {**op.defaults, **dict(zip(op.params, args[len(op.inputs) :])), **params}
+                if written(*args[: len(op.inputs)], *[full[n] for n in op.params]) is not None:
+                    return home
+        return run(*args, **params)
+
+    return in_place
 
 
 def _as_operands(op: Any, function: Function) -> Function:

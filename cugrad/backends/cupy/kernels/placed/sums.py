@@ -158,15 +158,16 @@ extern "C" __global__ void __launch_bounds__(256) begin_with(const T* x, T* y, i
     if (i < size) save(y + i, x ? load(x + i) : Pack<T, PACK>{});
 }
 """,
-    # x, (outer, n, inner), at indices, (outer, count, inner), becomes what g has there, or 0.
+    # x, (outer, n, inner), at indices, (outer, count, inner), becomes what g has there, or 0; g is
+    # as large as the indices, or, with a step of 0, a number.
     "put_by_index": NAMED + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) put_by_index(
-    const T* g, const W* indices, T* x, i64 size, i64 n, i64 count, i64 inner, i64 step0,
-    i64 step1, i64 step2)
+    const T* g, const W* indices, T* x, i64 size, i64 step, i64 n, i64 count, i64 inner,
+    i64 step0, i64 step1, i64 step2)
 {
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= size) return;
-    x[named_by(indices, i, n, count, inner, step0, step1, step2)] = g ? g[i] : (T)0;
+    x[named_by(indices, i, n, count, inner, step0, step1, step2)] = g ? g[i * step] : (T)0;
 }
 """,
     # The bytes of n that indices name become 1, by atomics of words.

@@ -15,7 +15,7 @@ from ..launch import BLOCK, blocks, dense, int64, kernel
 from ..plans import kept
 from ..registry import forward
 from .copies import STORED, named_by_one, span, word_of
-from .several import INDICES_OF, MOST, beside, named_by_several, named_together
+from .several import INDICES_OF, MOST, added_to_several, beside, named_by_several, named_together
 from .sums import added_to, begin
 
 __all__ = ["put_at"]
@@ -131,7 +131,9 @@ def index_put(self: Array, values: Array, indices: Any, accumulate: bool) -> Arr
         return None
     arrays, dims = named
     if accumulate:
-        return None if len(dims) > 1 else _added(self, values, arrays[0], dims[0])
+        if len(dims) > 1:
+            return added_to_several(self, values, arrays, dims)
+        return _added(self, values, arrays[0], dims[0])
     return _values_put(self, values, *arrays, *[None] * (MOST - len(arrays)), dims)
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import cupy
 import numpy as np
 
+from ....wanted import wanted
 from ...fused.launch import dense_strides
 from ...fused.layouts import Operand, layout_of
 from ...kernels.placed.copies import KERNELS as COPIES
@@ -21,7 +22,10 @@ from ..registry import forward
 from .copies import INDICES, STORED, named_by_one, span, taken_along, told_of_rows
 from .sums import added_along, with_rows
 
-__all__ = ["INDICES_OF", "MOST", "beside", "named_by_several", "named_together"]
+__all__ = [
+    "INDICES_OF", "MOST", "added_at", "added_to_several", "beside", "named_by_several",
+    "named_together",
+]  # fmt: skip
 
 Array = Any  # cupy.ndarray
 Sizes = tuple[int, ...]
@@ -42,6 +46,10 @@ def named_by_several(indices: Any) -> tuple[Sizes, list[Array | None]] | None:
     if not 1 < len(dims) <= MOST or any(type(i) is not ndarray or not i.size for i in arrays):
         return None
     if name_of(arrays[0].dtype) not in INDICES or any(i.dtype != arrays[0].dtype for i in arrays):
+        return None
+    try:
+        np.broadcast_shapes(*[i.shape for i in arrays])
+    except ValueError:  # CuPy says what is wrong
         return None
     return tuple(dims), [*arrays, *[None] * (MOST - len(arrays))]
 
@@ -127,13 +135,7 @@ def _added(grad: Array, *rest: Any) -> Array | None:
     """Zeros of a shape, to which grad is added at the places that arrays of indices name."""
     arrays, (shape, dims) = [i for i in rest[:-2] if i is not None], rest[-2:]
     before, behind = beside(dims, len(shape))
-    named = [shape[d] for d in dims]
-    steps = [prod(named[k + 1 :]) for k in range(len(named))]
-    parts = [shape[d] for d in before], [prod(named)], [shape[d] for d in behind]
-    if not prod(shape):
-        return None
-    merged = tuple([n for part in parts for n in part])
-    result = with_rows(None, grad, _places(arrays, named, steps), merged, len(before))
+    result = _with_rows(None, grad, arrays, shape, dims)
     if result is None:
         return None
     order = *before, *dims, *behind
@@ -141,9 +143,81 @@ def _added(grad: Array, *rest: Any) -> Array | None:
     return dense(result.transpose([order.index(d) for d in range(len(shape))]))
 
 
+def _with_rows(
+    x: Array | None, grad: Array, arrays: Sequence[Array], shape: Sizes, dims: Sizes,
+    over: bool = False,
+) -> Array | None:  # fmt: skip
+    """x, or zeros, and the sums of what grad has, in a shape where the named dims are one."""
+    before, behind = beside(dims, len(shape))
+    named = [shape[d] for d in dims]
+    steps = [prod(named[k + 1 :]) for k in range(len(named))]
+    parts = [shape[d] for d in before], [prod(named)], [shape[d] for d in behind]
+    if not prod(shape):
+        return None
+    merged, places = tuple([n for part in parts for n in part]), _places(arrays, named, steps)
+    return with_rows(x, grad, places, merged, len(before), over=over)
+
+
+def _added_over(x: Array, values: Array, *rest: Any) -> Array | None:
+    """x, to which values are added at the places that arrays of indices name in some dims."""
+    arrays, dims = [i for i in rest[:-1] if i is not None], rest[-1]
+    if len(arrays) == 1:
+        return with_rows(x, values, arrays[0], x.shape, dims[0], over=True)
+    return None if _with_rows(x, values, arrays, x.shape, dims, over=True) is None else x
+
+
+def _added_to(x: Array, values: Array, *rest: Any) -> Array | None:
+    """The same as a new array."""
+    arrays, dims = [i for i in rest[:-1] if i is not None], rest[-1]
+    result = _with_rows(x, values, arrays, x.shape, dims)
+    return None if result is None else result.reshape(x.shape)
+
+
+def _are_rows(x: Array, values: Array, arrays: Sequence[Array], dims: Sizes) -> bool:
+    """Whether values are as many as the places, in dims that stand together."""
+    if dims[-1] - dims[0] != len(dims) - 1 or values.dtype != x.dtype:
+        return False
+    named = np.broadcast_shapes(*[i.shape for i in arrays])
+    return bool(values.shape == (*x.shape[: dims[0]], *named, *x.shape[dims[-1] + 1 :]))
+
+
 INDICES_OF = tuple([f"i{k}" for k in range(MOST)])
 _taken_at_several = kept(_taken, ("x", *INDICES_OF), ("dims",), INDICES_OF[2:])
 _added_at_several = kept(_added, ("grad", *INDICES_OF), ("shape", "dims"), INDICES_OF[2:])
+_over_several = kept(_added_over, ("x", "values", *INDICES_OF), ("dims",), INDICES_OF[1:])
+_to_several = kept(_added_to, ("x", "values", *INDICES_OF), ("dims",), INDICES_OF[2:])
+
+
+def added_to_several(x: Array, values: Array, arrays: list[Array], dims: Sizes) -> Array | None:
+    """A copy of x, to which values are added at the places that several arrays name."""
+    if not x.size or not _are_rows(x, values, arrays, dims):
+        return None
+    result: Array | None = _to_several(
+        x, values, *arrays, *[None] * (MOST - len(arrays)), dims
+    )  # fmt: skip
+    return result
+
+
+def added_at(array: Array, index: Any, values: Any) -> bool:
+    """Whether `array[index] += values`, where duplicates add up, has been done in place."""
+    one, several = named_by_one(index), named_by_several(index)
+    if one is None and several is None or type(array) is not ndarray or not wanted.fused:
+        return False
+    if type(values) is not ndarray or not array.size or not array._c_contiguous:
+        return False
+    dims: Sizes = ()
+    arrays: list[Array | None] = []
+    if several is not None:
+        dims, arrays = several
+    elif one is not None:
+        dims, arrays = (one[0],), [one[1]]
+    arrays = [i for i in arrays if i is not None]
+    if not _are_rows(array, values, arrays, dims):
+        return False
+    if any(cupy.may_share_memory(x, array) for x in (values, *arrays)):
+        return False
+    arrays += [None] * (MOST - len(arrays))
+    return _over_several(array, values, *arrays, dims) is not None
 
 
 @forward("index")

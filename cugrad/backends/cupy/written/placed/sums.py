@@ -29,7 +29,10 @@ from ..plans import kept
 from ..registry import NodeCall, backward, forward
 from .copies import INDICES, MOST_Y, span, team_for
 
-__all__ = ["STORED_AS", "NamedLines", "added_along", "added_to", "begin", "lines_of", "with_rows"]
+__all__ = [
+    "STORED_AS", "NamedLines", "added_along", "added_over", "added_to", "begin", "lines_of",
+    "put_over", "with_rows",
+]  # fmt: skip
 
 Array = Any  # cupy.ndarray
 ndarray = cupy.ndarray
@@ -124,7 +127,7 @@ def gather_backward(grad: Array, index: Array, shape: tuple[int, ...], dim: int)
     if lines is None:
         return None
     if lines.many > FEW:
-        return _added(None, grad, index, result, dim, lines)
+        return added_over(None, grad, index, result, dim, lines)
     run = kernel(
         KERNELS["gather_backward"], "gather_backward", name_of(grad.dtype), name_of(index.dtype)
     )
@@ -142,7 +145,7 @@ def scatter_add(self: Array, index: Array, src: Array, dim: int) -> Array | None
     lines = lines_of(self, index, dim)
     if lines is None:
         return None
-    return _added(dense(self), src, index, ndarray(self.shape, self.dtype), dim, lines)
+    return added_over(dense(self), src, index, ndarray(self.shape, self.dtype), dim, lines)
 
 
 def begin(y: Array, x: Array | None = None) -> Array:
@@ -159,13 +162,21 @@ def _put(self: Array, index: Array, src: Array | None, dim: int) -> Array | None
     if lines is None or stored is None:
         return None
     result = ndarray(self.shape, self.dtype)
-    y = result.view(stored)
-    begin(y, dense(self).view(stored))
-    run = kernel(KERNELS["put_by_index"], "put_by_index", stored, name_of(index.dtype))
-    values = None if src is None else dense(src).view(stored)
-    run((blocks(index.size),), (BLOCK,),
-        (values, lines.indices, y, int64(index.size), *lines.told))  # fmt: skip
+    begin(result.view(stored), dense(self).view(stored))
+    put_over(result, index, src, lines)
     return result
+
+
+def put_over(y: Array, index: Array, src: Array | None, lines: NamedLines) -> None:
+    """Puts src, which may be one number for all, or 0 into y, whose elements only move."""
+    stored, step = STORED_AS[y.dtype.itemsize], 1
+    if src is not None and not any(s for s, n in zip(src.strides, src.shape) if n > 1):
+        src, step = src[(slice(1),) * src.ndim], 0
+    values = None if src is None else dense(src).view(stored)
+    run = kernel(KERNELS["put_by_index"], "put_by_index", stored, name_of(index.dtype))
+    run((blocks(index.size),), (BLOCK,), (
+        values, lines.indices, y.view(stored), int64(index.size), int64(step), *lines.told
+    ))  # fmt: skip
 
 
 @forward("scatter", keeps=True)
@@ -209,23 +220,22 @@ def scatter_zero(self: Array, index: Array, dim: int) -> Array | None:
 def gradient_of_order(call: NodeCall) -> tuple[Array | None, ...] | None:
     """What came from each place goes back there: each index is there once in a line."""
     g, index, shape = call.g, call["indices"], call.shape("self")
-    stored = STORED_AS.get(g.dtype.itemsize)
-    if index is None or not shape or stored is None or 0 in g.shape:
+    if index is None or not shape or g.dtype.itemsize not in STORED_AS or 0 in g.shape:
         return None
     result = ndarray(shape, g.dtype)
     lines = lines_of(result, index, call.params["dim"] % len(shape))
     if lines is None:
         return None
-    run = kernel(KERNELS["put_by_index"], "put_by_index", stored, name_of(index.dtype))
-    run((blocks(index.size),), (BLOCK,),
-        (dense(g), lines.indices, result, int64(index.size), *lines.told))  # fmt: skip
+    put_over(result, index, g, lines)
     return call.answer(self=result)
 
 
-def _added(
+def added_over(
     x: Array | None, g: Array, index: Array, result: Array, dim: int, lines: NamedLines
 ) -> Array | None:
-    """`result`, into which x and the sums of g are written; without x there are zeros."""
+    """`result`, into which x and the sums of g are written, where it is not x; without x there are
+    zeros.
+    """
     (n, count, inner, named, steps), dtype = lines, name_of(result.dtype)
     if count <= MOST:
         places, name = places_for(count), "add_in_order"
@@ -236,7 +246,8 @@ def _added(
         return result
     if dtype not in ("float32", "float64") or wanted.deterministic:
         return None
-    begin(result, x)
+    if result is not x:
+        begin(result, x)
     run = kernel(KERNELS["add_by_index"], "add_by_index", dtype, name_of(index.dtype))
     run((blocks(g.size),), (BLOCK,),
         (dense(g), named, result, int64(g.size), *lines.told))  # fmt: skip
@@ -249,8 +260,10 @@ def _added(
 def with_rows(
     x: Array | None, g: Array, index: Array, shape: tuple[int, ...], dim: int,
     factor: float = 1.0, left_out: int = -1, others: tuple[Array, Array] | None = None,
+    over: bool = False,
 ) -> Array | None:  # fmt: skip
-    """x, or zeros, and the sums of what g has where indices name a place along a dim.
+    """x, or zeros, and the sums of what g has where indices name a place along a dim: `over` x,
+    which is dense, or as a new array.
 
     Indices stand for slices of g in their order, or for those that `others` has, times shares.
     """
@@ -268,8 +281,9 @@ def with_rows(
         return None
     g, index, factor = dense(g), dense(index.reshape(-1)), accumulator(g.dtype)(factor)
     if count > SEVERAL:
-        return _in_ranges(NamedRows(g, index, planes, n, width, factor, left_out, others), x, shape)
-    result = begin(ndarray(shape, g.dtype), None if x is None else dense(x))
+        rows = NamedRows(g, index, planes, n, width, factor, left_out, others)
+        return _in_ranges(rows, x, x if over else ndarray(shape, g.dtype))
+    result = x if over else begin(ndarray(shape, g.dtype), None if x is None else dense(x))
     name = "add_rows_by_index"
     run = kernel(KERNELS[name], name, name_of(g.dtype), name_of(index.dtype),
                  OTHERS=int(others is not None))  # fmt: skip
@@ -294,8 +308,10 @@ class NamedRows(NamedTuple):
     others: tuple[Array, Array] | None
 
 
-def _in_ranges(rows: NamedRows, x: Array | None, shape: tuple[int, ...]) -> Array:
-    """A new array, of which each row is written once: what is added to it is listed before."""
+def _in_ranges(rows: NamedRows, x: Array | None, result: Array) -> Array:
+    """`result`, which may be x, each row of which is written once: what is added to it is listed
+    before.
+    """
     g, index, planes, n, width, factor, left_out, others = rows
     count, x = index.size, None if x is None else dense(x)
     counts = begin(ndarray((n + 2,), np.int32))
@@ -308,7 +324,6 @@ def _in_ranges(rows: NamedRows, x: Array | None, shape: tuple[int, ...]) -> Arra
         (blocks(n),), (BLOCK,), (counts, starts, long_rows, int64(n), int32(MANY)))  # fmt: skip
     run = kernel(KERNELS["fill_ranges"], "fill_ranges", "int32", name_of(index.dtype))
     run((blocks(count),), (BLOCK,), (index, starts, ranks, order, int32(count), int64(n)))
-    result = ndarray(shape, g.dtype)
     pack = pack_of(width, *[a for a in (g, x, result) if a is not None])
     team = team_for(width // pack)
     of, numbers = others or (None, None), {"OTHERS": int(others is not None)}
