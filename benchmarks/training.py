@@ -2,7 +2,8 @@
 
 Each workload is one piece of code that runs with both libraries, on one thread, in short turns. A
 number is the least of its turns, in time of the processor, so that what else the machine does
-matters little:
+matters little. Before them each runs for a while, in which Numba, where it is installed, compiles
+what is used much:
 
     python benchmarks/training.py [--quick] [--check] [--json FILE] [--only REGEX]
 
@@ -31,6 +32,7 @@ from benchmarks.twins import models_on  # noqa: E402
 
 Step = Callable[[], Any]
 TURN = 0.001  # seconds that one turn of a library takes at least
+WARM = 1.5  # seconds for which a workload runs before its first turn
 
 
 def array(*shape: int) -> Any:
@@ -276,11 +278,14 @@ def turn(step: Step, times: int) -> float:
     return (process_time() - start) / times
 
 
-def in_turns(line: Line, steps: list[Step], rounds: int, seconds: float) -> Line:
+def in_turns(line: Line, steps: list[Step], rounds: int, seconds: float, warm: float) -> Line:
     """Fills a line: in each round the least of many turns that the two take one after the other."""
     counts = []
     for step in steps:
+        stop = process_time() + warm
         step()
+        while process_time() < stop:
+            step()
         counts.append(max(1, round(TURN / turn(step, 1))))
     for _ in range(rounds):
         least, stop = [float("inf")] * len(steps), perf_counter() + seconds
@@ -298,17 +303,17 @@ def measure(options: Any) -> list[Line]:
     """The lines whose name `options.only` matches."""
     ours, peer = library("cugrad"), library("torch")
     rounds = options.rounds or (1 if options.quick else 3)
-    seconds = 0.02 if options.quick else 0.5
+    seconds, warm = (0.02, 0.0) if options.quick else (0.5, WARM)
     lines = []
     for name, (make, goal) in workloads().items():
         if re.search(options.only, name):
             steps = [make(lib) for lib in (ours, peer) if lib]
-            lines.append(in_turns(Line(name, "us", goal=goal), steps, rounds, seconds))
+            lines.append(in_turns(Line(name, "us", goal=goal), steps, rounds, seconds, warm))
     name = "copy_200MB"
     if re.search(options.only, name) and not options.quick:
         steps = [copying(ours), copying_by_numpy(ours)]
         line = Line(name, "us", goal=1.1, peer="numpy")
-        lines.append(in_turns(line, steps, rounds, seconds))
+        lines.append(in_turns(line, steps, rounds, seconds, warm))
     return lines
 
 

@@ -104,6 +104,26 @@ def test_norms_with_one_of_weight_and_bias(params: dict[str, Any]) -> None:
             np.testing.assert_allclose(each, other, 2e-6, 1e-6)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_softmax_of_the_last_dim(dtype: Any) -> None:
+    op, inputs = TABLE["softmax"], operands((SHAPE,), dtype)
+    (got, want), (grads, wanted) = forward_and_gradients(op, inputs, {"dim": -1}, 1)
+    np.testing.assert_allclose(got, want, 2e-6, 1e-6)
+    assert (grads is not None) == (dtype is np.float32) and got.dtype == dtype
+    if grads is not None:
+        np.testing.assert_allclose(grads[0], wanted[0], 2e-5, 5e-6)
+
+
+def test_softmax_of_other_dims_is_the_row_s() -> None:
+    x = operands((SHAPE,))[0]
+    for dim in (-2, 0, 1, 2):
+        assert registry.FORWARDS["softmax"](x, dim) is None
+    assert registry.FORWARDS["softmax"](x, 3) is not None
+    assert registry.FORWARDS["softmax"](np.ones((2, 1 << 13), np.float32), -1) is None
+    saved = {"result": x}
+    assert registry.BACKWARDS["softmax"](x[:1], saved, {"dim": -1}, ("self",)) is None
+
+
 def test_norms_of_long_rows_keep_their_digits() -> None:
     rows = np.random.default_rng(0).random((5, 1 << 15)).astype(np.float32) + 3
     wide = rows.astype(float)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import cugrad
+from cugrad.backends.numpy.compiled import loops as compiler
 from cugrad.memory.budgeting.rehearsing import host_rate
 from cugrad.optim.rules import blocks, loops, rule, steps
 
@@ -34,8 +35,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (blocks, steps):
         monkeypatch.setattr(module, "BLOCK", 1 << 12)
     monkeypatch.setattr(loops, "LEAST", 1)
-    monkeypatch.setattr(loops, "_warned", [])
-    loops._functions.cache_clear()
+    monkeypatch.setattr(compiler, "_warned", [])
+    compiler._functions.cache_clear()
 
 
 @pytest.fixture
@@ -183,7 +184,7 @@ def test_numpy_serves_where_numba_fails_and_says_so_once(
         after_steps("SGD", {"lr": 0.1}, "float32")
     assert set(asked) == {None} and len(caught) == 1
     assert "Numba could not" in str(caught[0].message)
-    loops._functions.cache_clear()
+    compiler._functions.cache_clear()
 
 
 @pytest.mark.parametrize("absent", [True, False])
@@ -197,7 +198,7 @@ def test_numpy_serves_in_silence_without_numba(
     monkeypatch.setattr(cugrad.optim.Adam._rule, "_forms", {})
     after_steps("Adam", {}, "float32")
     assert set(asked) == {None}
-    loops._functions.cache_clear()
+    compiler._functions.cache_clear()
 
 
 def test_an_interrupt_of_the_compiler_leaves_all_as_it_was(

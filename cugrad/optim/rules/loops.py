@@ -9,17 +9,14 @@ compile, the calls of NumPy serve. `blocks.py` runs either, by the same blocks i
 
 from __future__ import annotations
 
-import math
-import operator
-import warnings
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from ...autograd.recording.templates import compiled
+from ...backends.numpy.compiled.loops import loop_of_text, warn
 from .rule import Form
 
 __all__ = ["loop_of"]
@@ -62,14 +59,11 @@ def loop_text(form: Form) -> str:
 
 def _compiled(form: Form, dtype: np.dtype[Any], constants: Sequence[Any]) -> Any:
     """The loop for arrays of a dtype, which takes what `Bound.update` does; None without Numba."""
-    functions = _functions()
-    called = {call.function for call in form.program.calls}
-    if functions is None or not called <= functions.keys():
-        return None
     try:
-        named = {"__name__": __name__, **{name: functions[name] for name in called}}
-        exec(compiled(loop_text(form)), named)
-        kernel, count = functions["njit"](named["loop"]), len(form.arrays)
+        called = {call.function for call in form.program.calls}
+        kernel, count = loop_of_text(compiled(loop_text(form)), called), len(form.arrays)
+        if kernel is None:  # a rule that calls others is not compiled
+            return None
 
         def loop(*arguments: Any) -> None:
             arrays = [array.reshape(-1) for array in arguments[:count]]  # views
@@ -77,7 +71,7 @@ def _compiled(form: Form, dtype: np.dtype[Any], constants: Sequence[Any]) -> Any
 
         loop(*[np.ones(1, dtype) for _ in form.arrays], *constants)  # which compiles it
     except Exception as error:  # a compiler that fails leaves what there is without it
-        _warn(f"could not compile it: {type(error).__name__}: {error}")
+        warn(f"could not compile a step: {type(error).__name__}: {error}")
         return None
     return loop
 
@@ -85,63 +79,3 @@ def _compiled(form: Form, dtype: np.dtype[Any], constants: Sequence[Any]) -> Any
 def _number(constant: Any) -> Any:
     """A constant as a number in the dtype of the arrays, or a truth."""
     return constant if isinstance(constant, bool) else constant[()]
-
-
-@cache
-def _functions() -> dict[str, Callable[..., Any]] | None:
-    """The functions of a program's calls, of elements; "njit" compiles. None without Numba."""
-    try:
-        import numba
-
-        if numba.config.DISABLE_JIT:
-            return None
-        njit = numba.njit(nogil=True, error_model="numpy")
-        return {"njit": njit, **BY_OPERATOR, **{f.__name__: njit(f) for f in ELEMENTWISE}}
-    except Exception as error:  # one that is of no use beside this NumPy says so at its import
-        if not (isinstance(error, ModuleNotFoundError) and error.name == "numba"):
-            _warn(f"could not be used: {type(error).__name__}: {error}")
-        return None
-
-
-_warned = list[str]()
-
-
-def _warn(what: str) -> None:
-    """Says, once in a process, why a step takes longer than it could."""
-    if not _warned:
-        _warned.append(what)
-        slower = "optimizers step on the CPU by NumPy, which takes longer than a compiled loop"
-        warnings.warn(f"{slower}: Numba {what}", stacklevel=2)
-
-
-BY_OPERATOR: dict[str, Callable[..., Any]] = {
-    "add": operator.add, "subtract": operator.sub, "multiply": operator.mul,
-    "divide": operator.truediv, "negative": operator.neg, "greater": operator.gt,
-    "less": operator.lt, "equal": operator.eq, "sqrt": math.sqrt, "absolute": abs,
-}  # fmt: skip
-
-
-# As NumPy has them; a rule that calls others is not compiled.
-
-
-def copyto(x: Any) -> Any:
-    return x
-
-
-def where(condition: Any, a: Any, b: Any) -> Any:
-    return a if condition else b
-
-
-def choose(condition: Any, a: Any, b: Any) -> Any:
-    return a if condition else b
-
-
-def maximum(a: Any, b: Any) -> Any:
-    return a if a > b or a != a else b
-
-
-def minimum(a: Any, b: Any) -> Any:
-    return a if a < b or a != a else b
-
-
-ELEMENTWISE = (copyto, where, choose, maximum, minimum)

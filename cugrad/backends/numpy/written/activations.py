@@ -1,4 +1,4 @@
-"""Functions of float32, most of them smooth: a step of a block is written where its result lies."""
+"""Functions of float32, most of them smooth: chains, whose steps are written where results lie."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..compiled.chains import chain
 from ..erf import odds_against
 from ..exponential import SCALE, powers
 from .registry import backward, forward, in_blocks, slope_in_blocks
@@ -15,6 +16,7 @@ Array = np.ndarray[Any, Any]
 SLOPE, CUBE = 2 * sqrt(2 / pi), 0.044715  # of gelu by tanh
 
 
+@chain()
 def _sigmoid_into(x: Array, out: Array) -> None:
     np.multiply(x, -SCALE, out)
     powers(out, out)
@@ -27,59 +29,68 @@ def _sigmoid(x: Array) -> Array | None:
     return in_blocks(_sigmoid_into, 0, x)
 
 
+@chain()
+def _rsqrt_into(x: Array, out: Array) -> None:
+    np.sqrt(x, out)
+    np.divide(1, out, out)
+
+
 @forward("rsqrt")
 def _rsqrt(x: Array) -> Array | None:
-    def block(x: Array, out: Array) -> None:
-        np.sqrt(x, out)
-        np.divide(1, out, out)
+    return in_blocks(_rsqrt_into, 0, x)
 
-    return in_blocks(block, 0, x)
+
+@chain()
+def _silu_into(x: Array, out: Array) -> None:
+    np.multiply(x, -SCALE, out)
+    powers(out, out)
+    out += 1
+    np.divide(x, out, out)
 
 
 @forward("silu")
 def _silu(x: Array) -> Array | None:
-    def block(x: Array, out: Array) -> None:
-        np.multiply(x, -SCALE, out)
-        powers(out, out)
-        out += 1
-        np.divide(x, out, out)
+    return in_blocks(_silu_into, 0, x)
 
-    return in_blocks(block, 0, x)
+
+@chain(rooms=1)
+def _silu_slope_into(g: Array, x: Array, out: Array, room: Array) -> None:
+    np.multiply(x, -SCALE, room)
+    powers(room, room)
+    room += 1
+    np.divide(1, room, room)
+    np.multiply(g, room, out)
+    np.subtract(1, room, room)  # d x σ(x) = σ(x) (1 + x (1 - σ(x)))
+    room *= x
+    room += 1
+    out *= room
 
 
 @backward("silu")
 def _silu_slope(g: Array, saved: Any, params: Any, inputs: Any) -> Any:
-    def block(g: Array, x: Array, out: Array, room: Array) -> None:
-        np.multiply(x, -SCALE, room)
-        powers(room, room)
-        room += 1
-        np.divide(g, room, out)
-        np.divide(1, room, room)
-        np.subtract(1, room, room)  # d x σ(x) = σ(x) (1 + x (1 - σ(x)))
-        room *= x
-        room += 1
-        out *= room
-
-    return slope_in_blocks(block, 1, g, saved["self"])
+    return slope_in_blocks(_silu_slope_into, 1, g, saved["self"])
 
 
-@forward("gelu")
-def _gelu(x: Array, approximate: str = "none") -> Array | None:
-    def block(x: Array, out: Array, square: Array, room: Array) -> None:
-        np.square(x, square)
-        odds_against(x, square, room, out)
-        out += 1
-        np.divide(x, out, out)
-
-    if approximate == "tanh":
-        return in_blocks(_gelu_by_tanh, 0, x)
-    return in_blocks(block, 2, x)
+@chain(rooms=2)
+def _gelu_into(x: Array, out: Array, square: Array, room: Array) -> None:
+    np.square(x, square)
+    odds_against(x, square, room, out)
+    out += 1
+    np.divide(x, out, out)
 
 
+@chain()
 def _gelu_by_tanh(x: Array, out: Array) -> None:
     np.square(x, out)
     _odds_by_tanh(out, x, out)
     np.divide(x, out, out)
+
+
+@forward("gelu")
+def _gelu(x: Array, approximate: str = "none") -> Array | None:
+    if approximate == "tanh":
+        return in_blocks(_gelu_by_tanh, 0, x)
+    return in_blocks(_gelu_into, 2, x)
 
 
 def _odds_by_tanh(square: Array, x: Array, out: Array) -> None:
@@ -91,25 +102,30 @@ def _odds_by_tanh(square: Array, x: Array, out: Array) -> None:
     out += 1
 
 
+@chain(rooms=3)
+def _gelu_slope_into(
+    g: Array, x: Array, out: Array, square: Array, room: Array, density: Array
+) -> None:
+    np.square(x, square)
+    np.multiply(square, -0.5 * SCALE, density)
+    odds_against(x, square, room, room)
+    room += 1
+    np.divide(1, room, room)
+    density += -0.5 * log(2 * pi) * SCALE
+    powers(density, out)
+    out *= x
+    out += room  # d x Φ(x) = Φ(x) + x φ(x)
+    out *= g
+
+
 @backward("gelu")
 def _gelu_slope(g: Array, saved: Any, params: Any, inputs: Any) -> Any:
-    def block(g: Array, x: Array, out: Array, square: Array, room: Array, density: Array) -> None:
-        np.square(x, square)
-        np.multiply(square, -0.5 * SCALE, density)
-        odds_against(x, square, room, room)
-        room += 1
-        np.divide(1, room, room)
-        density += -0.5 * log(2 * pi) * SCALE
-        powers(density, out)
-        out *= x
-        out += room  # d x Φ(x) = Φ(x) + x φ(x)
-        out *= g
-
     by_tanh = params["approximate"] == "tanh"
-    how, rooms = (_slope_by_tanh, 2) if by_tanh else (block, 3)
+    how, rooms = (_slope_by_tanh, 2) if by_tanh else (_gelu_slope_into, 3)
     return slope_in_blocks(how, rooms, g, saved["self"])
 
 
+@chain(rooms=2)
 def _slope_by_tanh(g: Array, x: Array, out: Array, bend: Array, sigmoid: Array) -> None:
     np.square(x, bend)
     _odds_by_tanh(bend, x, sigmoid)
@@ -124,39 +140,43 @@ def _slope_by_tanh(g: Array, x: Array, out: Array, bend: Array, sigmoid: Array) 
     out *= g
 
 
+@chain(rooms=1)
+def _mish_into(x: Array, out: Array, above: Array) -> None:
+    np.clip(x, -np.inf, 20, out)
+    out *= SCALE
+    powers(out, out)
+    np.add(out, 2, above)
+    out *= above  # tanh(log(1 + e)) = n / (n + 2), with n = e (e + 2)
+    np.add(out, 2, above)
+    out /= above
+    out *= x
+
+
 @forward("mish")
 def _mish(x: Array) -> Array | None:
-    def block(x: Array, out: Array, above: Array) -> None:
-        np.clip(x, -np.inf, 20, out)
-        out *= SCALE
-        powers(out, out)
-        np.add(out, 2, above)
-        out *= above  # tanh(log(1 + e)) = n / (n + 2), with n = e (e + 2)
-        np.add(out, 2, above)
-        out /= above
-        out *= x
+    return in_blocks(_mish_into, 1, x)
 
-    return in_blocks(block, 1, x)
+
+@chain(rooms=2)
+def _mish_slope_into(g: Array, x: Array, out: Array, room: Array, bent: Array) -> None:
+    below = np.clip(x, -np.inf, 20, room)  # above it the slope is 1
+    np.multiply(below, SCALE, out)
+    powers(out, out)
+    np.add(out, 1, bent)
+    bent *= out
+    out += bent
+    bent *= below
+    bent *= 4
+    np.add(out, 2, room)
+    bent /= room
+    bent += out
+    bent /= room  # (n + 4 x e (1 + e) / (n + 2)) / (n + 2)
+    np.multiply(bent, g, out)
 
 
 @backward("mish")
 def _mish_slope(g: Array, saved: Any, params: Any, inputs: Any) -> Any:
-    def block(g: Array, x: Array, out: Array, room: Array, bent: Array) -> None:
-        below = np.clip(x, -np.inf, 20, room)  # above it the slope is 1
-        np.multiply(below, SCALE, out)
-        powers(out, out)
-        np.add(out, 1, bent)
-        bent *= out
-        out += bent
-        bent *= below
-        bent *= 4
-        np.add(out, 2, room)
-        bent /= room
-        bent += out
-        bent /= room  # (n + 4 x e (1 + e) / (n + 2)) / (n + 2)
-        np.multiply(bent, g, out)
-
-    return slope_in_blocks(block, 2, g, saved["self"])
+    return slope_in_blocks(_mish_slope_into, 2, g, saved["self"])
 
 
 @forward("leaky_relu")

@@ -7,29 +7,58 @@ sum of g c r. BLAS adds up the sums.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from ..blocks import along_rows
+from ..compiled.chains import chain
 from ..half import SINGLE
 from ..sums import MANY
 from .registry import are_plain, backward, forward, rows_of
 
 Array = np.ndarray[Any, Any]
 LONG = 1 << 16  # elements of a row, which a sum adds up one after another
+RUN = 64  # elements of a channel of an image for which a number is read once
 BLOCKS = 4  # that are standardised at a time: fewer would cost more calls
 Standard = tuple[Array, Array, Array]
 
 
-def _standardised(x: Array, size: int, weight: Array | None, bias: Array | None, eps: float) -> Any:
-    """Rows of so many elements less their mean, over the root of their variance; then `weight` and
-    `bias`, as long as some whole rows, or a whole row. Also the mean, and what it was divided by,
-    turned over.
+@chain()
+def _centre(x: Array, mean: Array, out: Array) -> None:
+    np.subtract(x, mean, out)
+
+
+@chain()
+def _scale(out: Array, rstd: Array, weight: Array | None, bias: Array | None) -> None:
+    out *= rstd
+    if weight is not None:
+        out *= weight
+    if bias is not None:
+        out += bias
+
+
+def _scale_repeated(out: Array, rstd: Array, weight: Array | None, bias: Array | None) -> None:
+    """A number for each element of an image, as one for each run of a channel takes a loop."""
+    groups = out.shape[1]
+    factor, summand = [a if a is None else np.repeat(a, out.shape[-1]).reshape(groups, -1)
+                       for a in (weight, bias)]  # fmt: skip
+    _scale.function(out.reshape(len(out), groups, -1), rstd[..., 0], factor, summand)
+
+
+_scale_runs = chain(calls=_scale_repeated)(_scale.function)
+
+
+def _standardised(
+    x: Array, size: int, eps: float, scale: Callable[[Array, Array], None], width: int
+) -> Any:
+    """Rows of so many elements less their mean, over the root of their variance. `scale(rows,
+    rstd)` divides some rows, as many whole ones as `width` has. Also the mean, and what rows were
+    divided by, turned over.
     """
     result, rows, ones = np.empty(x.shape, SINGLE), x.reshape(-1, size), np.ones(size, SINGLE)
-    width = max([size, *[a.size for a in (weight, bias) if a is not None]])
     moments = np.empty((2, len(rows), 1), SINGLE)
     step = BLOCKS * rows_of(width) * (width // size)
     standard = result.reshape(rows.shape)
@@ -42,17 +71,12 @@ def _standardised(x: Array, size: int, weight: Array | None, bias: Array | None,
             np.add.reduce(rows[part], 1, out=mean[:, 0])
         mean /= size
         with along_rows(size):
-            np.subtract(rows[part], mean, out)
+            _centre(rows[part], mean, out)
             np.vecdot(out, out, rstd[:, 0])
             rstd /= size
             rstd += eps
             np.divide(1, np.sqrt(rstd, rstd), rstd)
-            out *= rstd
-            lines = out.reshape(-1, width)
-            if weight is not None:
-                lines *= weight
-            if bias is not None:
-                lines += bias
+            scale(out, rstd)
     return result, moments
 
 
@@ -65,9 +89,23 @@ def _layer_norm(
     if not are_plain(x, weight, bias) or not 0 < size <= LONG:
         return None
     factor, summand = [a if a is None else a.reshape(size) for a in (weight, bias)]
-    result, (mean, rstd) = _standardised(x, size, factor, summand, eps)
+    scale = lambda out, rstd: _scale(out, rstd, factor, summand)
+    result, (mean, rstd) = _standardised(x, size, eps, scale, size)
     kept = x.shape[:first] + (1,) * len(normalized_shape)
     return result, mean.reshape(kept), rstd.reshape(kept)
+
+
+def _by_runs(x: Array, groups: int, *each: Array | None) -> tuple[Any, list[Array | None]]:
+    """A shape of images, groups, channels and their runs, and numbers of channels so that they
+    broadcast against it. Channels whose runs are short are one, with a number for each element.
+    """
+    size, run = prod(x.shape[1:]) // groups, prod(x.shape[2:])
+    if run < RUN:
+        each, run = tuple([None if a is None else np.repeat(a, run) for a in each]), size
+    many = size // run
+    return (-1, groups, many, run), [
+        None if a is None else a.reshape(groups, many, -1) for a in each
+    ]
 
 
 @forward("native_group_norm")
@@ -77,11 +115,31 @@ def _group_norm(
     size = prod(x.shape[1:]) // num_groups
     if not are_plain(x, weight, bias) or not 0 < size <= LONG:
         return None
-    # A number for each element of an image, as one for each run of a channel takes a loop for each.
-    each = prod(x.shape[2:])
-    factor, summand = [a if a is None else np.repeat(a, each) for a in (weight, bias)]
-    result, (mean, rstd) = _standardised(x, size, factor, summand, eps)
+    runs, (factor, summand) = _by_runs(x, num_groups, weight, bias)
+    scale_runs = _scale_runs if runs[2] > 1 else _scale
+
+    def scale(out: Array, rstd: Array) -> None:
+        scale_runs(out.reshape(runs), rstd.reshape(-1, num_groups, 1, 1), factor, summand)
+
+    result, (mean, rstd) = _standardised(x, size, eps, scale, prod(x.shape[1:]))
     return result, mean.reshape(len(x), -1), rstd.reshape(len(x), -1)
+
+
+@chain()
+def _centre_times(x: Array, mean: Array, slope: Array, centred: Array, products: Array) -> None:
+    np.subtract(x, mean, centred)
+    np.multiply(centred, slope, products)
+
+
+@chain(rooms=1)
+def _slope_of_centred(
+    centred: Array, factor: Array, summand: Array, slope: Array, w: Array, r: Array, room: Array
+) -> None:
+    centred *= factor
+    centred -= summand
+    np.multiply(slope, w, room)
+    room *= r
+    centred += room
 
 
 @backward("native_layer_norm")
@@ -104,20 +162,45 @@ def _layer_norm_slopes(g: Array, saved: Any, params: Any, inputs: Any) -> Any:
             part = slice(start, start + step)
             slope, centred, r = g[part], to_input[part], rstd[part]
             products = scratch[: len(slope)]
-            np.subtract(rows[part], mean[part], centred)
-            np.multiply(centred, slope, products)
+            _centre_times(rows[part], mean[part], slope, centred, products)
             to_weight += np.matmul(r[:, 0], products)
             to_bias += np.matmul(np.ones(len(slope), SINGLE), slope)
-            centred *= np.matmul(products, w)[:, None] * r * r * r * (-1 / size)
-            centred -= np.matmul(slope, w)[:, None] * r * (1 / size)
-            np.multiply(slope, w, products)
-            products *= r
-            centred += products
+            factor = np.matmul(products, w)[:, None] * r * r * r * (-1 / size)
+            summand = np.matmul(slope, w)[:, None] * r * (1 / size)
+            _slope_of_centred(centred, factor, summand, slope, w, r, products)
     return (
         result if "input" in inputs else None,
         to_weight.reshape(shape) if "weight" in inputs else None,
         to_bias.reshape(shape) if "bias" in inputs else None,
     )
+
+
+@chain(rooms=1)
+def _slope_of_groups(
+    slope: Array, factors: Array | None, factor: Array, summand: Array, r: Array, out: Array,
+    centred: Array,
+) -> None:  # fmt: skip
+    centred *= factor
+    centred += summand
+    if factors is not None:
+        slope = np.multiply(slope, factors, out)
+    np.subtract(slope, centred, out)
+    out *= r
+
+
+def _slope_of_repeated(
+    slope: Array, factors: Array | None, factor: Array, summand: Array, r: Array, out: Array,
+    centred: Array,
+) -> None:  # fmt: skip
+    by_group = (len(slope), slope.shape[1], -1)
+    if factors is not None:
+        factors = np.repeat(factors, slope.shape[-1]).reshape(by_group[1:])
+    wide, small = (slope, out, centred), (factor, summand, r)
+    slope, out, centred, factor, summand, r = (x.reshape(by_group) for x in (*wide, *small))
+    _slope_of_groups.function(slope, factors, factor, summand, r, out, centred)
+
+
+_slope_of_runs = chain(1, _slope_of_repeated)(_slope_of_groups.function)
 
 
 @backward("native_group_norm")
@@ -130,9 +213,10 @@ def _group_norm_slopes(g: Array, saved: Any, params: Any, inputs: Any) -> Any:
     by_group, by_channel = (count, groups, each * size), (count, groups, each, size)
     g, mean, rstd = g.reshape(by_channel), saved["mean"][..., None], saved["rstd"][..., None]
     w = np.ones((groups, each), SINGLE) if weight is None else weight.reshape(groups, each)
-    factors = None if weight is None else np.repeat(w, size)  # a run of a channel is short
+    runs, (factors,) = _by_runs(x, groups, weight)
+    slope_of = _slope_of_runs if runs[2] > 1 else _slope_of_groups
     result, rows = np.empty(x.shape, SINGLE), x.reshape(by_group)
-    to_input = result.reshape(by_channel)
+    to_input = result.reshape(by_group)
     to_weight, to_bias = np.zeros((2, groups, each), SINGLE)
     step = rows_of(channels * size)
     scratch = np.empty((min(step, count), *by_group[1:]), SINGLE)
@@ -141,18 +225,17 @@ def _group_norm_slopes(g: Array, saved: Any, params: Any, inputs: Any) -> Any:
         for start in range(0, count, step):
             part = slice(start, start + step)
             slope, r = g[part], rstd[part]
-            slopes, out = slope.reshape(len(slope), -1), to_input[part].reshape(-1, *by_group[1:])
-            centred = np.subtract(rows[part], mean[part], scratch[: len(slope)])
+            centred = scratch[: len(slope)]
+            _centre(rows[part], mean[part], centred)
             products = np.vecdot(slope, centred.reshape(slope.shape))
-            sums = np.matmul(slope, ones)
+            sums = np.matmul(slope.reshape(-1, size), ones).reshape(products.shape)
             to_weight += np.add.reduce(products * r, 0)
             to_bias += np.add.reduce(sums, 0)
-            centred *= np.vecdot(products, w)[..., None] * r * r * (1 / (each * size))
-            centred += np.vecdot(sums, w)[..., None] * (1 / (each * size))
-            if factors is not None:
-                slopes = np.multiply(slopes, factors, out.reshape(slopes.shape))
-            np.subtract(slopes.reshape(out.shape), centred, out)
-            out *= r
+            factor = np.vecdot(products, w)[..., None] * r * r * (1 / (each * size))
+            summand = np.vecdot(sums, w)[..., None] * (1 / (each * size))
+            numbers = [a[..., None] for a in (factor, summand, r)]
+            wide = [a.reshape(runs) for a in (slope, to_input[part], centred)]
+            slope_of(wide[0], factors, *numbers, *wide[1:])
     return (
         result if "input" in inputs else None,
         to_weight.reshape(channels) if "weight" in inputs else None,
