@@ -73,6 +73,7 @@ def ops() -> list[Case]:
     index = torch.tensor(np.random.default_rng(0).integers(0, 8, (8,)))
     places = torch.tensor(np.random.default_rng(0).integers(0, 8, (4, 4)))
     wide = places.repeat(1, 2)
+    seen = F.max_pool2d(tensor(2, 4, 8, 8).detach(), 2, return_indices=True)[1]
     mean, var = torch.zeros(4), torch.ones(4)
     square = lambda dtype=None: lambda: (tensor(8, 8, dtype=dtype),)
     heads = lambda dtype=None: lambda: tuple([tensor(2, 3, 8, 16, dtype=dtype) for _ in range(3)])
@@ -134,6 +135,14 @@ def ops() -> list[Case]:
              lambda x, g: F.grid_sample(x, g, "bicubic", "border"), "1/2", 1, 2),
         Case("grid_sample, 3-D", lambda: (tensor(2, 4, 4, 4, 4), tensor(2, 4, 4, 4, 3)),
              F.grid_sample, "1/2", 1, 2),
+        *[Case(f"pad, {mode}", images, lambda x, mode=mode: F.pad(x, (1, 1, 1, 1), mode), theirs,
+               most, most)
+          for mode, theirs, most in (("constant", "2/2", 2), ("reflect", "1/1-2", 1),
+                                     ("replicate", "1/1-2", 1), ("circular", "5/many", 1))],
+        Case("max_pool2d with indices", images,
+             lambda x: F.max_pool2d(x, 2, return_indices=True)[0], "1/1-2", 2, 1),
+        Case("max_unpool2d", lambda: (tensor(2, 4, 4, 4),),
+             lambda x: F.max_unpool2d(x, seen, 2), "2/1", 2, 1),
         Case("unfold", images, lambda x: F.unfold(x, 3), "1/1", 1, 1),
         Case("fold", lambda: (tensor(2, 36, 36),), lambda x: F.fold(x, (8, 8), 3), "1/1", 1, 1),
         Case("max_pool2d 3x3", images, lambda x: F.max_pool2d(x, 3, 2, 1), "1/1-2", 1, 1),

@@ -47,8 +47,8 @@ def table_of(backend: Any, shape: Shape, dtype: Any, function: Function, *number
     """The array whose element at a place is `function(xp, *place, *numbers)`, in a dtype.
 
     The function computes elementwise in float64, with what all namespaces have: it is one kernel
-    where the backend makes them. A host keeps what it has made, and so may a device: nobody writes
-    to a table.
+    where the backend makes them. A host keeps what it has made, and so may a device: a table
+    is only read.
     """
     if backend.device_type == "cpu":
         return _on_host(shape, function, numbers).astype(dtype)

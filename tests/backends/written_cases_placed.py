@@ -266,3 +266,48 @@ for name in ("gather", "scatter_add"):
     case(name, "spread", drawn(normal(6, 3, 2), spread(6, 20, 3, 2), *rest), {"dim": 0}, slack=20)
 case("gather_backward", "spread", drawn(normal(20, 3, 2), spread(6, 20, 3, 2)),
      {"shape": (6, 3, 2), "dim": 0}, slack=20)  # fmt: skip
+
+# Borders, and where maxima of windows lie ---------------------------------------------------------
+
+SIDES = ((2, 1), (0, 3), (1, 1))
+for shape, count in (((2, 3, 5, 4), 2), ((3, 7), 1), ((2, 3, 4, 5, 6), 3), ((300, 1), 1),
+                     ((2, 1, 4), 2)):  # fmt: skip
+    for mode in ("reflect", "replicate", "circular"):
+        most = {"reflect": -1, "circular": 0}.get(mode, 9)
+        pad = tuple([(0, 0)] * (len(shape) - count) + [
+            (min(a, n + most), min(b, n + most))
+            for (a, b), n in zip(SIDES, shape[len(shape) - count :])
+        ])  # fmt: skip
+        grown = tuple([a + n + b for (a, b), n in zip(pad, shape)])
+        how = {"pad": pad, "mode": mode}
+        case("pad_edges", f"{shape} {mode}", drawn(normal(*shape)), how)
+        case("pad_edges_backward", f"{grown} {mode}", drawn(normal(*grown)), how, slack=40)
+for size, outputs, params in (
+    ((9, 8), (5, 4), {"kernel_size": 3, "stride": 2, "padding": 1}),
+    ((9, 8), (5, 3), {"kernel_size": (2, 3), "stride": None}),  # ceil_mode has one more
+    ((11,), (5,), {"kernel_size": 3, "stride": 2, "padding": 1, "dilation": 2}),
+    ((5, 6, 7), (4, 3, 3), {"kernel_size": 2, "stride": (1, 2, 2)}),
+    ((20, 20), (4, 4), {"kernel_size": 17, "stride": 1}),
+):
+    taps = params["kernel_size"]
+    taps = prod(taps) if isinstance(taps, tuple) else taps ** len(size)
+    kind = "uint8" if taps <= 256 else "uint16"
+    case("max_pool_indices", f"{size} {params}",
+         drawn(lambda rng, n=taps, o=outputs, k=kind: rng.integers(0, n, (2, 3, *o)).astype(k)),
+         {"input_size": size, **params})  # fmt: skip
+
+
+def places_once(lead: int, plane: int, *outputs: int) -> Callable[[Any], Any]:
+    """Places in planes, of which none is named twice."""
+    return lambda rng: np.stack([
+        rng.permutation(plane)[: prod(outputs)].reshape(outputs) for _ in range(lead)
+    ])  # fmt: skip
+
+
+for size, outputs in (((6, 7), (3, 2)), ((40,), (35,)), ((3, 2, 5), (2, 1, 2))):
+    named = whole_numbers(prod(size), 3, *outputs)
+    case("max_pool_gather", f"{size}", drawn(normal(3, *size), named), {"n": len(size)})
+    for overlap in (True, False):
+        places = named if overlap else places_once(3, prod(size), *outputs)
+        case("max_pool_backward", f"{size} {overlap}", drawn(normal(3, *outputs), places),
+             {"input_size": size, "overlap": overlap}, slack=40)  # fmt: skip

@@ -103,7 +103,9 @@ def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = N
             )
     cuts = tuple([(min(a, 0), min(b, 0)) for a, b in pairs])
     if mode == "circular":  # PyTorch cuts first here, and last in the other modes
-        input, cuts = recorded.constant_pad_nd(input, cuts), ()
+        if any(cut != (0, 0) for cut in cuts):
+            input = recorded.constant_pad_nd(input, cuts)
+        cuts = ()
     pad = _pad_circular if mode == "circular" else recorded.pad_edges
     grown = pad(input, tuple([(max(a, 0), max(b, 0)) for a, b in pairs]), mode)
     if any(cut != (0, 0) for cut in cuts):

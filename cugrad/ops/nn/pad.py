@@ -95,12 +95,12 @@ def _node_name(params: dict[str, Any]) -> str:
 
 row(
     "pad_edges", "self", _pad_edges, LINEAR, node=_node_name, dense=AS_INPUT,
-    self=lambda m, g, pad, mode: m.pad_edges_backward(g, pad, mode),
+    self=lambda m, g, pad, mode: m.pad_edges_backward(g, pad, mode), kernels=(1, 0),
     doc="borders made of the tensor itself; mode is reflect, replicate or circular",
 )  # fmt: skip
 
 row(
     "pad_edges_backward", "grad", _pad_edges_backward, LINEAR,
-    grad=lambda m, g, pad, mode: m.pad_edges(g, pad, mode),
+    grad=lambda m, g, pad, mode: m.pad_edges(g, pad, mode), kernels=(1, 0),
     doc="the adjoint of pad_edges: borders are added to where they came from",
 )  # fmt: skip

@@ -119,7 +119,7 @@ def _max_pool_indices(
 
 
 row(
-    "max_pool_indices", "offsets", _max_pool_indices, dense=AS_INPUT,
+    "max_pool_indices", "offsets", _max_pool_indices, dense=AS_INPUT, kernels=(1, 0),
     doc="the indices into planes of input_size of the elements with numbers offsets in windows",
 )  # fmt: skip
 
@@ -192,6 +192,7 @@ for _n in (1, 2, 3):
 row(
     "max_pool_backward", "self indices", _max_pool_backward, LINEAR, promote=CAST,
     self=lambda m, g, indices, input_size: m.max_pool_gather(g, indices, len(input_size)),
+    kernels=(2, 0),
     doc="adds each element to its place in planes of input_size; without overlap: max_unpool",
     refuses="c",
 )  # fmt: skip
@@ -199,6 +200,7 @@ row(
 row(
     "max_pool_gather", "self indices", _max_pool_gather, LINEAR, promote=CAST,
     self=lambda m, g, indices, self_shape, n: m.max_pool_backward(g, indices, self_shape[-n:]),
+    kernels=(1, 0),
     doc="the elements of each plane, of n axes, at indices",
     refuses="c",
 )  # fmt: skip

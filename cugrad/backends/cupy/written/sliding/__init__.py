@@ -3,9 +3,9 @@
 `windows.py` says how they slide, so begin there; `convolution.py` has the rows, with columns and
 products of matrices, which `convolution_last.py` makes of channels that lie last, `direct.py` has
 convolutions that are one kernel, `depthwise.py` those of single channels. `pooling.py` is of its
-own.
+own, and `borders.py` has what is around windows: borders, and where maxima lie.
 """
 
-from . import convolution, pooling
+from . import borders, convolution, pooling
 
-__all__ = ["convolution", "pooling"]
+__all__ = ["borders", "convolution", "pooling"]
