@@ -98,5 +98,13 @@ fi
 say "tests: pytest"
 TIMEFORMAT=$'\n== the tests took %R s, %U s of processors and %S s of the system'
 time pytest -n "${CUGRAD_TEST_WORKERS:-2}" --dist worksteal -q -rfEsx --durations=10 "$@" || status=1
+if [ $# = 0 ] && python -c 'import torch' 2>/dev/null; then
+  seed=$((RANDOM * 32768 + RANDOM))
+  say "random programs: a minute of two cores' work from new seeds; a difference is news, and fails nothing"
+  for seed in "$seed" $((seed + 1000000)); do
+    python -m tests.support.programs --seed "$seed" --seconds 30 2>&1 | grep -v '^[0-9]* s: ' &
+  done
+  wait
+fi
 say "$([ $status = 0 ] && echo passed || echo FAILED) in $((SECONDS - started)) s"
 exit $status
