@@ -72,8 +72,10 @@ NO_LEAF = (
     "to be populated for a non-leaf Tensor, use .retain_grad() on the non-leaf Tensor. If you "
     "access the non-leaf Tensor by mistake, make sure you access the leaf Tensor instead."
 )
+INFERENCE = "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed."
 UNCOUNTED = Uncounted([0])
 fresh = of_thread(Fresh())
+flags_set = [0]  # how often a tensor that was there has come to require gradients, or ceased to
 
 
 class Rare:
@@ -292,10 +294,8 @@ class Tensor:
             raise RuntimeError("requires_grad must be a bool")
         check_differentiable_dtype(self.dtype, value, "only")
         if value and self._counter is UNCOUNTED and fresh.counter is None:
-            raise RuntimeError(
-                "Setting requires_grad=True on inference tensor outside InferenceMode is not "
-                "allowed."
-            )
+            raise RuntimeError(INFERENCE)
+        flags_set[0] += value is not self._requires_grad
         self._requires_grad = value
         if self._rare is not None:
             if self._rare.view is not None:

@@ -87,6 +87,7 @@ class State(threading.local):
     hooks_disabled: str | None = None
     before_write: Callable[[Any], None] | None = None  # sees tensors about to be changed in place
     saving: Any = None  # the node whose saved tensors are being packed
+    saving_at = 0  # which of them
     call: Any = None  # what an observer sees begin: (op, args, params, whether in place)
     given: Sequence[Any] = ()  # the gradients of a node, while observers see it begin
     stand_in: Any = None  # the value of the next op, which need not be computed

@@ -205,17 +205,22 @@ class Op:
         )
 
     def saves(self, mask: int) -> tuple[str, ...]:
-        """The inputs and outputs to save when the inputs in the bit set `mask` need a gradient."""
+        """The inputs and outputs to save when the inputs in the bit set `mask` need a gradient.
+
+        More inputs leave these in order, and put others between them.
+        """
         if mask in self._saves:
             return self._saves[mask]
-        names = [
-            name
+        needs = [
+            (mask >> i & 1, name)
             for i, formula in enumerate(self.formulas)
-            if formula is not None and mask >> i & 1
+            if formula is not None
             for name in parameters_of(formula)
             if self.where(name) == f"s_{name}"
         ]
-        return self._saves.setdefault(mask, tuple(dict.fromkeys(names)))
+        needed = {name for asked, name in needs if asked}
+        names = dict.fromkeys(name for _, name in needs if name in needed)
+        return self._saves.setdefault(mask, tuple(names))
 
     def gradients(self, mask: int) -> Callable[..., Any]:
         """`vjp(m, g, saved, shapes, params)` for the inputs in the bit set `mask`.

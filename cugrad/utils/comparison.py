@@ -4,19 +4,41 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import dtypes
+from ..autograd.mode import state
 from ..autograd.recording.op_node import OpNode
 from ..backends import backend_of
 from ..device import device as Device
 from ..tensor import Size, Tensor
 
-__all__ = ["TIP", "TRAITS", "CheckpointError", "Traits", "by", "described", "op_name"]
+__all__ = [
+    "TIP",
+    "TRAITS",
+    "CheckpointError",
+    "Saved",
+    "Traits",
+    "by",
+    "described",
+    "op_name",
+    "saved_name",
+]
 
 HOST = Device("cpu")
+
+
+class Saved(NamedTuple):
+    """A tensor that was saved: by which op, its traits, as what, and whether as the op's first."""
+
+    op: str
+    traits: Any
+    name: str
+    is_first: bool
+
+
 Traits = Callable[[Tensor, str], tuple[Any, ...]]  # of a saved tensor, and of the op that saves it
 TIP = (
     "Tip: To see a more detailed error message, either pass `debug=True` to "
@@ -66,6 +88,11 @@ def by(was: str, now: str | None = None) -> str:
     if not was:
         return ""
     return f"saved by {was}\n" if now in (None, was) else f"saved by {was}, then by {now}\n"
+
+
+def saved_name(node: Any) -> str:
+    """What the node that saves calls the tensor that it saves now."""
+    return "" if node is None else str(node.plan.saved_name(state.saving_at))
 
 
 def op_name(node: Any) -> str:

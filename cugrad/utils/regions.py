@@ -18,8 +18,17 @@ from ..autograd.recording.saved import INFERENCE_TEXT, Packed, spelled
 from ..autograd.recording.views import linked
 from ..errors import InplaceError
 from ..runtime.kept import Switch
-from ..tensor import Tensor
-from .comparison import TIP, CheckpointError, Traits, by, described, op_name
+from ..tensor import Tensor, flags_set
+from .comparison import (
+    TIP,
+    CheckpointError,
+    Saved,
+    Traits,
+    by,
+    described,
+    op_name,
+    saved_name,
+)
 from .rerun import Enough, Rerun, Values
 
 __all__ = ["GraphExecGroup", "CheckpointedRegion"]
@@ -108,10 +117,11 @@ class CheckpointedRegion:
             for k, arg in enumerate(args) if self._levels and isinstance(arg, Tensor)
         ]  # fmt: skip
         self._slots: list[weakref.ref[Slot]] = []
-        self._seen: list[tuple[str, Any]] = []  # of each slot: the op that saved, and the traits
+        self._seen: list[Saved] = []  # of each slot
         self._values: weakref.WeakKeyDictionary[Any, Values] | None = None
         self._last: tuple[int, int, Any] = NO_NODE  # the last node's first slot, number, plan
         self.is_complete = False  # forward has ended
+        self._flags_set = flags_set[0]
 
     def saving(self) -> saved_tensors_hooks:
         """The context in which the function runs forward."""
@@ -128,8 +138,9 @@ class CheckpointedRegion:
         elif node.seq != self._last[1]:
             self._last = len(slots), node.seq, node.plan
         slots.append(ref(slot))
-        if self._traits is not None:
-            self._seen.append((op_name(node), self._traits(tensor, op_name(node))))
+        op, is_first = op_name(node), node is None or self._last[0] == slot.number
+        traits = None if self._traits is None else self._traits(tensor, op)
+        self._seen.append(Saved(op, traits, saved_name(node), is_first))
         return slot
 
     def _unpack(self, slot: Any) -> Tensor:
@@ -156,7 +167,9 @@ class CheckpointedRegion:
 
     def _recompute(self) -> Values:
         """The values of all slots that are still wanted."""
-        run = Rerun(self._slots, self._traits, self._early_stop, self.is_complete, self._last)
+        run = Rerun(
+            self._slots, self._traits, self._early_stop, self.is_complete, self._last, self._seen
+        )
         try:
             args: list[Any] = [
                 arg.restore_input() if type(arg) is _Input else arg for arg in self._args
@@ -181,7 +194,7 @@ class CheckpointedRegion:
         run.values.count = len(run.found)
         return run.values
 
-    def _compare(self, entries: list[tuple[str, Any]], count: int) -> None:
+    def _compare(self, entries: list[Saved], count: int) -> None:
         """CheckpointError where what was saved now is not what was saved in forward."""
         if len(entries) < count:
             raise CheckpointError(
@@ -194,10 +207,11 @@ class CheckpointedRegion:
         if self._traits is None or entries == self._seen:
             return
         different = [
-            f"tensor at position {k}:\nsaved metadata: {described(was[1])}\n"
-            f"recomputed metadata: {described(now[1])}\n{by(was[0], now[0])}"
+            f"tensor at position {k}:\nsaved metadata: {described(was.traits)}\n"
+            f"recomputed metadata: {described(now.traits)}\n{by(was.op, now.op)}"
+            f"{as_what(was, now)}"
             for k, (was, now) in enumerate(zip(self._seen, entries))
-            if was[1] != now[1] and self._slots[k]() is not None
+            if self._slots[k]() is not None and self._differ(was, now)
         ]
         if different:
             raise CheckpointError(
@@ -205,14 +219,31 @@ class CheckpointedRegion:
                 f"different metadata than during the forward pass.\n{''.join(different)}.\n{TIP}"
             )
 
-    def _first_difference(self, entries: list[tuple[str, Any]]) -> str:
+    def _differ(self, was: Saved, now: Saved) -> bool:
+        """Whether a value cannot stand for what was saved.
+
+        Another op may have computed it, with the same shape and dtype. But not one that ran
+        unrecorded before, since what it was given did not require gradients.
+        """
+        if was.traits != now.traits or as_what(was, now):
+            return True
+        return was.op != now.op and flags_set[0] != self._flags_set
+
+    def _first_difference(self, entries: list[Saved]) -> str:
         for k, (was, now) in enumerate(zip(self._seen, entries)):
-            if was[0] != now[0]:
-                return f"The first op that differs saved tensor {k}: {was[0]}, then {now[0]}.\n"
+            if was.op != now.op:
+                return f"The first op that differs saved tensor {k}: {was.op}, then {now.op}.\n"
         k = min(len(self._seen), len(entries))
         if k < len(self._seen):
-            return f"Recomputation ended before what {self._seen[k][0]} had saved, tensor {k}.\n"
-        return f"Recomputation saved what forward had not: {entries[k][0]}, tensor {k}.\n"
+            return f"Recomputation ended before what {self._seen[k].op} had saved, tensor {k}.\n"
+        return f"Recomputation saved what forward had not: {entries[k].op}, tensor {k}.\n"
+
+
+def as_what(was: Saved, now: Saved) -> str:
+    """The line that says which operand an op saved, where it is another one now."""
+    if was.op != now.op or was.name == now.name:
+        return ""
+    return f"as {was.name!r}, then as {now.name!r}: do other operands require gradients now?\n"
 
 
 def _as_it_is(tensor: Tensor) -> Tensor:

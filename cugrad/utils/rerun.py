@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from itertools import takewhile
 from threading import get_ident
 from typing import Any
 
@@ -14,7 +15,7 @@ from ..backends.several import copy_of
 from ..ops.table import Op
 from ..runtime.kept import Switch
 from ..tensor import Tensor, make
-from .comparison import TIP, CheckpointError, Traits, by, op_name
+from .comparison import TIP, CheckpointError, Saved, Traits, by, op_name, saved_name
 
 __all__ = ["Rerun", "Enough", "Values"]
 
@@ -44,8 +45,10 @@ class Rerun(Switch):
         early_stop: bool,
         is_complete: bool,
         last: tuple[int, int, Any],
+        seen: list[Saved],
     ) -> None:
         self._slots, self._traits, self._is_complete = slots, traits, is_complete
+        self._seen, self._node = seen, -1  # in forward; the number of the node that saved last
         self.wanted = len(slots)
         while early_stop and slots[self.wanted - 1]() is None:
             self.wanted -= 1
@@ -55,31 +58,52 @@ class Rerun(Switch):
             first, _, plan = last
             if isinstance(plan, OpPlan) and set(plan.saves) <= set(plan.op.inputs):
                 self._plan, self._before_last = plan, first
-        self.values, self.found = Values(), list[tuple[str, Any]]()
+        self.values, self.found = Values(), list[Saved]()
         self.more = False  # the function runs backward itself: it must run further
 
     def pack(self, tensor: Tensor) -> Tensor:
         """The hook of the second run. Returns the tensor: the function may run backward itself."""
         if get_ident() != self._thread:
             return tensor
-        k, name = len(self.found), op_name(state.saving)
+        k, node = len(self.found), state.saving
+        op, name = op_name(node), saved_name(node)
+        is_first = node is None or node.seq != self._node
+        if self._is_new(k, op, name, is_first):
+            return tensor
         if k >= len(self._slots):
             if self._is_complete:
                 raise CheckpointError(
                     "torch.utils.checkpoint: trying to save more tensors during recomputation "
-                    f"than during the original forward pass.\n{by(name)}{TIP}"
+                    f"than during the original forward pass.\n{by(op)}{TIP}"
                 )
             self.more = True
             return tensor
-        self.keep(tensor, name)
+        self._node = -1 if node is None else node.seq
+        self.keep(tensor, op, name, is_first)
         if k + 1 == self._before_last:
             state.switch(before_op=self.before_op)
         return tensor
 
-    def keep(self, tensor: Tensor, name: str) -> None:
+    def _is_new(self, k: int, op: str, name: str, is_first: bool) -> bool:
+        """Whether a node saves what it has not saved in forward, where slot `k` is next.
+
+        So it does for an operand that is no argument, and requires gradients since.
+        """
+        seen = self._seen
+        if k == len(seen) or seen[k].is_first:  # the last node has all that it saved in forward
+            if not is_first:
+                return True
+            if k == len(seen):
+                return False
+        if op != seen[k].op or name == seen[k].name:
+            return False
+        rest = takewhile(lambda entry: not entry.is_first, seen[k + 1 :])
+        return all(name != entry.name for entry in rest)
+
+    def keep(self, tensor: Tensor, op: str, name: str, is_first: bool) -> None:
         """Takes the value of the next slot."""
         k, traits = len(self.found), self._traits
-        self.found.append((name, None if traits is None else traits(tensor, name)))
+        self.found.append(Saved(op, None if traits is None else traits(tensor, op), name, is_first))
         if self._slots[k]() is not None:
             alone = tensor
             if tensor._requires_grad:  # else the user gets the same object back
@@ -125,8 +149,9 @@ class Rerun(Switch):
         mask = read_inputs(op, inputs)[1]
         if not mask or not (op.variadic or mask == plan.mask):
             return
-        chosen = inputs if op.variadic else [inputs[op.inputs.index(n)] for n in plan.saves]
-        chosen = [value for value in chosen if isinstance(value, Tensor)]
-        if len(chosen) == self.wanted - self._before_last:
-            for tensor in chosen:
-                self.keep(tensor, op.name_of_node(params))
+        names = plan.saves * len(inputs) if op.variadic else plan.saves
+        chosen = inputs if op.variadic else [inputs[op.inputs.index(n)] for n in names]
+        pairs = [(x, name) for x, name in zip(chosen, names) if isinstance(x, Tensor)]
+        if len(pairs) == self.wanted - self._before_last:
+            for k, (tensor, name) in enumerate(pairs):
+                self.keep(tensor, op.name_of_node(params), name, k == 0)

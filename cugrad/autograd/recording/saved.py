@@ -133,19 +133,22 @@ def pack(node: Any) -> None:
     """Sends everything that a node has saved through the innermost pair of hooks."""
     if not node.saved:
         return
-    hooks, saving = state.hooks[-1], state.saving
+    hooks, before = state.hooks[-1], (state.saving, state.saving_at)
 
     def run() -> None:
-        state.saving = node
-        node.keep_packed(tuple([_packed(node, i, hooks) for i in range(len(node.saved))]))
+        entries = []
+        for i in range(len(node.saved)):
+            state.saving, state.saving_at = node, i
+            entries.append(_packed(node, i, hooks))
+        node.keep_packed(tuple(entries))
 
     try:  # not `kept`, which would undo what the hook of a checkpoint's second run switches on
         try:
             unrecorded(run)
         finally:
-            state.saving = saving
+            state.saving, state.saving_at = before
     except BaseException:
-        state.saving = saving
+        state.saving, state.saving_at = before
         raise
 
 

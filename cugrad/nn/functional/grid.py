@@ -32,6 +32,7 @@ class GridSettings(NamedTuple):
     aligned: bool
 
 
+@fresh
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """Where (N, *out, n) an affine map theta (N, n, n + 1) looks, for an output of `size`.
 

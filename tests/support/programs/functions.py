@@ -166,6 +166,8 @@ def function(
         return None
     names = list(dict.fromkeys(names))
     parameters = [d.fresh() for _ in names]
+    if any(d.env[n].requires_grad and d.env[n].is_inference() for n in names):
+        return None  # nothing stands for it in a draft of the function
     samples = [
         d.env[n].detach().requires_grad_() if d.env[n].requires_grad else d.env[n].detach()
         for n in names
