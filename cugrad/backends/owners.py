@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from sys import getrefcount
 from typing import Any
 
-__all__ = ["OWNER_OF", "root_of"]
+import numpy as np
+
+__all__ = ["OWNER_OF", "has_all_alone", "root_of"]
 
 # Of arrays that show another one's memory and have no `base`: who that is; None: they own theirs.
 OWNER_OF: dict[type, Callable[[Any], Any]] = {}
@@ -30,3 +33,26 @@ def root_of(array: Any) -> Any:
         owner = OWNER_OF[kind](array)
         return array if owner is None else owner
     return array
+
+
+def has_all_alone(array: Any) -> bool:
+    """Whether an array owns its memory, or shows all of what nothing else refers to.
+
+    >>> import numpy as np
+    >>> a = np.zeros((4, 6))
+    >>> has_all_alone(a), has_all_alone(a.reshape(24)), has_all_alone(np.zeros(24).reshape(4, 6))
+    (True, False, True)
+    """
+    root = root_of(array)
+    if root is array:
+        return True
+    whole = root is array.base and root.nbytes == array.nbytes
+    return whole and getrefcount(root) <= OF_ONE_VIEW
+
+
+def _count_behind(view: Any) -> int:
+    root = root_of(view)
+    return getrefcount(root)
+
+
+OF_ONE_VIEW = _count_behind(np.empty(2).reshape(1, 2))

@@ -12,6 +12,7 @@ import pytest
 
 import cugrad
 from cugrad.autograd import grad
+from cugrad.backends.owners import root_of
 from cugrad.ops.table import TABLE
 from cugrad.tensor import Tensor, make
 from tests.ops.row_cases import HOST, Call, gradient_cases, is_array, variant_named, ways
@@ -184,3 +185,24 @@ def test_functions_of_a_single_number(name: str, device: str, windows: None) -> 
             (second,) = lib.autograd.grad(squared, leaf)
         both.append([complex(v.item()) for v in (y, plain, first, second)])
     np.testing.assert_allclose(*both, rtol=1e-12, atol=1e-14)
+
+
+def test_a_gradient_in_another_shape_is_not_copied_unless_it_is_seen() -> None:
+    """A view of all of an array that nothing else refers to becomes the gradient of a leaf."""
+    for seen in (False, True):
+        kept = list[cugrad.Tensor]()
+        leaf = cugrad.ones(4, 6).requires_grad_()
+        flat = leaf.reshape(24)
+        if seen:
+            flat.register_hook(lambda g: kept.append(g))
+        (flat * cugrad.arange(24.0)).sum().backward()
+        assert leaf.grad is not None and leaf.grad.tolist()[1][0] == 6
+        array = leaf.grad._array
+        assert (root_of(array) is array) == seen
+        assert not any(np.shares_memory(array, g._array) for g in kept) and len(kept) == seen
+
+
+def test_a_part_of_an_array_does_not_keep_the_rest_as_a_gradient() -> None:
+    leaf = cugrad.ones(3, 4).requires_grad_()
+    cugrad.cat([leaf, cugrad.ones(100, 4)]).mul(2).sum().backward()
+    assert leaf.grad is not None and root_of(leaf.grad._array) is leaf.grad._array

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...backends import backend_of
 from ...backends.copies import is_dense
-from ...backends.owners import root_of
+from ...backends.owners import has_all_alone
 from ...backends.several import several, there
 from ...errors import NoArray
 from ...runtime.kept import of_thread
@@ -347,7 +347,8 @@ def wrapped(g: Any) -> Any:
 def accumulate(leaf: Tensor, g: Any, exclusive: bool) -> None:
     """Adds an array to `leaf.grad`: in place if there is one, else with the layout of the leaf.
 
-    An `exclusive` array has no other reference, so it may become the gradient itself.
+    An `exclusive` array has no other reference, so it may become the gradient itself, if its memory
+    has none.
     """
     array = leaf._array
     backend = backend_of(array)
@@ -376,7 +377,7 @@ def accumulate(leaf: Tensor, g: Any, exclusive: bool) -> None:
             ) from None
         grad.counter[0] += 1
         return
-    if exclusive and root_of(g) is g and g.strides == array.strides and g.dtype == array.dtype:
+    if exclusive and g.strides == array.strides and g.dtype == array.dtype and has_all_alone(g):
         leaf._grad = make(g)
     else:
         leaf._grad = make(_laid_out(g, array))

@@ -208,16 +208,22 @@ def _convolution_weight(
     if whole and goes_by_lines(xp, input, outputs, geometry, out_channels, groups):
         return by_lines_weight(xp, grad_output, input, geometry, groups)
     rows, wide = channels // groups * prod(kernel_size), _accumulator(xp, input)
-    result = xp.zeros((groups, out_channels // groups, rows), wide)
+    total: Any = None
     swapped, swapped_grad = xp.swapaxes(input, 0, 1), xp.swapaxes(grad_output, 0, 1)
     per_image = channels * prod(kernel_size) * prod(outputs)
     for batch in _batches(xp, images, per_image, input.dtype.itemsize):
         columns = _unfold(xp, swapped[:, batch], outputs, geometry)
         columns = _matrix(xp, columns, groups, rows, len(outputs))
         flat = _matrix(xp, swapped_grad[:, batch], groups, out_channels // groups, len(outputs))
-        result += xp.matmul(flat, xp.swapaxes(columns, 1, 2))
+        product = xp.matmul(flat, xp.swapaxes(columns, 1, 2)).astype(wide, copy=False)
+        if total is None:
+            total = product
+        else:
+            total += product
     shape = (out_channels, channels // groups, *kernel_size)
-    return xp.reshape(result, shape).astype(input.dtype, copy=False)
+    if total is None:
+        return xp.zeros(shape, input.dtype)
+    return xp.reshape(total, shape).astype(input.dtype, copy=False)
 
 
 # Rows ----------------------------------------------------------------------------------------
