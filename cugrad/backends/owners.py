@@ -44,14 +44,19 @@ def has_all_alone(array: Any) -> bool:
     (True, False, True)
     """
     root = root_of(array)
-    if root is array:
-        return True
-    whole = root is array.base and root.nbytes == array.nbytes
-    return whole and getrefcount(root) <= OF_ONE_VIEW
+    return root is array or root is array.base and _shows_all(array, root)
+
+
+def _shows_all(view: Any, root: Any) -> bool:
+    return root.nbytes == view.nbytes and getrefcount(root) <= OF_ONE_VIEW
 
 
 def _count_behind(view: Any) -> int:
     root = root_of(view)
+    return _count(view, root)
+
+
+def _count(view: Any, root: Any) -> int:
     return getrefcount(root)
 
 
