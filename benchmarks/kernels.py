@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import sys
 import warnings
@@ -182,6 +183,7 @@ def ops() -> list[Case]:
         Case("x[:, t]", square(), lambda a: a[:, index], "1/many", 2, 2, passes=(2, 4)),
         Case("x[t, u]", square(), lambda a: a[index, wide[0]], "1/many", 2, 3, passes=(2, 4)),
         *puts(),
+        *vectors(),
         Case("contiguous", square(), lambda a: a.t().contiguous(), "1/0", 1, 0, passes=(2, 0)),
         Case("tril", square(), lambda a: a.tril(), "1/1", 1, 1, passes=(2, 2)),
         Case("triu, turned", square(), lambda a: a.t().triu(1), "1/1", 1, 1, passes=(2, 2)),
@@ -274,6 +276,27 @@ def puts() -> list[Case]:
             ("masked_fill_", lambda a: a.masked_fill_(mask, 0.0), "1/0", 1),
         )],
         Case("one_hot", lambda: (t,), lambda t: F.one_hot(t, 8), "2/0", 1, 0),
+    ]  # fmt: skip
+
+
+def vectors() -> list[Case]:
+    """Statistics, norms, products; and windows that overlap."""
+    one, pair = lambda: (tensor(8, 8),), lambda: (tensor(8, 8), tensor(8, 8))
+    images = lambda: (tensor(2, 4, 8, 8),)
+    norm, few = torch.linalg.vector_norm, torch.tensor([[0, 3], [1, 2], [7, 7], [4, 0]])
+    return [
+        Case("dropout2d", images, lambda x: F.dropout2d(x, 0.5), "3/1", 2, 1),
+        Case("alpha_dropout", one, lambda x: F.alpha_dropout(x, 0.5, True), "7/2", 6, 3),
+        Case("var_mean of a dim", one, lambda a: torch.var_mean(a, -1), "1/6", 1, 7),
+        Case("std_mean of a dim", one, lambda a: torch.std_mean(a, -1), "1/10", 1, 11),
+        Case("norm of order 1", one, lambda a: norm(a, 1, -1), "1/2", 1, 2),
+        Case("norm of the largest", one, lambda a: norm(a, math.inf, -1), "1/9", 1, 5),
+        Case("aminmax of a dim", one, lambda a: torch.aminmax(a, dim=-1), "1/9", 2, 6),
+        Case("addmm with numbers", lambda: (*pair(), tensor(8, 8)),
+             lambda a, b, c: torch.addmm(a, b, c, beta=0.5, alpha=2.0), "1/5", 2, 3),
+        Case("cross", lambda: (tensor(8, 3), tensor(8, 3)), torch.linalg.cross, "1/2", 1, 2),
+        Case("Tensor.unfold", one, lambda a: a.unfold(1, 3, 1), "0/2", 0, 1),
+        Case("gather of a part", one, lambda a: a.gather(0, few), "1/2", 2, 3),
     ]  # fmt: skip
 
 

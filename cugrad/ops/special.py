@@ -152,6 +152,11 @@ def _addcmul(xp: Any, self: Array, tensor1: Array, tensor2: Array, value: Any = 
     return narrow(xp, self + (product if value == 1 else product * value), self)
 
 
+row("weighted_sum", "self other",
+    lambda xp, self, other, alpha=1.0, beta=1.0: narrow(
+        xp, wide(xp, self) * alpha + wide(xp, other) * beta, self),
+    ELEMENTWISE, promote=SAME, self=lambda g, alpha: g * alpha, other=lambda g, beta: g * beta,
+    public=False, doc="alpha * self + beta * other, rounded once")  # fmt: skip
 row("addcmul", "self tensor1 tensor2", _addcmul, ELEMENTWISE, refuses="b",
     demands=lambda self, tensor1, tensor2: _demand_tensors(
         "addcmul", input=self, tensor1=tensor1, tensor2=tensor2),

@@ -392,21 +392,24 @@ for shape, dims in STATISTICS:
     for name in ("amax", "amin") if dims in ((1,), (1, 2), (2, 3)) else ():
         if shape != (3, 40, 5):
             case(name, f"{shape} {dims}", drawn(with_ties(*shape)), how, (("self",),))
-    if dims is None or dims[-1] == len(shape) - 1:
-        case("linalg_vector_norm", f"{shape} {dims}", drawn(normal(*shape)), {"ord": 2, **how},
-             slack=20)  # fmt: skip
+    for order in (2, 1, np.inf, -np.inf) if dims is None or dims[-1] == len(shape) - 1 else ():
+        case("linalg_vector_norm", f"{shape} {dims} {order}", drawn(normal(*shape)),
+             {"ord": order, **how}, slack=20)  # fmt: skip
     case("logsumexp", f"{shape} {dims}", drawn(normal(*shape)), how, (("self",),), slack=20)
     for name in ("var", "std"):
         case(name, f"{shape} {dims}", drawn(normal(*shape)), {**how, "correction": shape[0] % 2},
              (("self",),), slack=40)  # fmt: skip
+        case(f"{name}_mean", f"{shape} {dims}", drawn(normal(*shape)),
+             {**how, "correction": shape[0] % 2}, slack=40)  # fmt: skip
 # rows that blocks share, and so many before another dim that a block has 32 of them
 for shape, dims in (((50001,), None), ((2, 20000), (1,)), ((3, 3, 3000), (1,))):
     for name in ("sum", "mean"):
         case(name, f"{shape} {dims}", drawn(normal(*shape)), {"dim": dims}, slack=200)
     for name in ("amax", "amin"):
         case(name, f"{shape} {dims}", drawn(with_ties(*shape)), {"dim": dims}, (("self",),))
-    case("linalg_vector_norm", f"{shape} {dims}", drawn(normal(*shape)), {"ord": 2, "dim": dims},
-         slack=200)  # fmt: skip
+    for order in (2, 1, np.inf):
+        case("linalg_vector_norm", f"{shape} {dims} {order}", drawn(normal(*shape)),
+             {"ord": order, "dim": dims}, slack=200)  # fmt: skip
 for shape in ((1,), (5, 7), (3, 1500), (50001,)):
     for mean in (False, True):
         case("square_total", f"{shape} {mean}", drawn(normal(*shape)), {"mean": mean}, slack=200)
@@ -415,3 +418,12 @@ for name in ("max_all", "min_all"):
 case("std", "equals", lambda rng: [np.ones((2, 3))], {"dim": (1,)}, (("self",),))
 case("logsumexp", "infinite", lambda rng: [np.array([[-np.inf, -np.inf], [1.0, np.inf]])],
      {"dim": (1,)})  # fmt: skip
+for shape, dim in (((5, 3), -1), ((3, 4), 0), ((2, 3, 7), 1), ((300, 3), 1)):
+    case("linalg_cross", f"{shape}", drawn(normal(*shape), normal(*shape)), {"dim": dim})
+for shape, dims in (((5, 7), (1,)), ((3, 40, 5), (1,)), ((5, 70), None)):
+
+    def extremes(rng: Any, shape: Any = shape, dims: Any = dims) -> list[Any]:
+        x = with_ties(*shape)(rng)
+        return [x, x.max(dims, keepdims=True)]
+
+    case("tie_share", f"{shape} {dims}", extremes, {"dim": dims})

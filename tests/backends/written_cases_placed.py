@@ -311,3 +311,19 @@ for size, outputs in (((6, 7), (3, 2)), ((40,), (35,)), ((3, 2, 5), (2, 1, 2))):
         places = named if overlap else places_once(3, prod(size), *outputs)
         case("max_pool_backward", f"{size} {overlap}", drawn(normal(3, *outputs), places),
              {"input_size": size, "overlap": overlap}, slack=40)  # fmt: skip
+for shape, dim, size, step in (((3, 9), 1, 3, 2), ((11, 2, 3), 0, 4, 1), ((2, 300), 1, 5, 7),
+                               ((2, 8, 3), 1, 8, 1)):  # fmt: skip
+    count = (shape[dim] - size) // step + 1
+    windows = (*shape[:dim], count, *shape[dim + 1 :], size)
+    case("unfold_backward", f"{shape} {size}", drawn(normal(*windows)),
+         {"shape": shape, "dimension": dim, "size": size, "step": step}, slack=20)  # fmt: skip
+packed: Any = lambda count: lambda rng: rng.integers(0, 256, -(-count // 8)).astype(np.uint8)
+for shape, masked in (((3, 4, 5, 2), (3, 4, 1, 1)), ((2, 300, 8), (2, 300, 1)), ((5, 16), (5, 1))):
+    case("native_dropout", f"{shape} {masked}", drawn(normal(*shape), packed(prod(masked))),
+         {"mask_shape": masked, "p": 0.3})  # fmt: skip
+for few, dim in (((3, 2), 1), ((9, 2), 0), ((2, 4, 1), 1)):
+    shape = (5, 6) if len(few) == 2 else (3, 5, 2)
+    named = whole_numbers(shape[dim], *few)
+    case("gather", f"{shape} {few}", drawn(normal(*shape), named), {"dim": dim})
+    case("gather_backward", f"{shape} {few}", drawn(normal(*few), named),
+         {"shape": shape, "dim": dim}, slack=20)  # fmt: skip

@@ -344,6 +344,9 @@ for _mean in (False, True):
            torch=lambda torch, x, mean=False: (x * x).mean() if mean else (x * x).sum(),
            reference=lambda np, x, mean=False: (np.mean if mean else np.sum)(x * x))  # fmt: skip
 sample("square_total", (3, 0), integer=False)
+sample("weighted_sum", (3, 4), (4,), alpha=0.7, beta=-1.5, integer=False,
+       torch=lambda torch, x, y, alpha=1.0, beta=1.0: x * alpha + y * beta,
+       reference=lambda np, x, y, alpha=1.0, beta=1.0: x * alpha + y * beta)  # fmt: skip
 sample("scaled_product", (3, 4), (4,), factor=0.7, integer=False,
        torch=lambda torch, x, y, factor=1.0: x * y * factor,
        reference=lambda np, x, y, factor=1.0: x * y * factor)  # fmt: skip

@@ -211,6 +211,8 @@ def affine(function: str, input: Tensor, product: Tensor, beta: Any, alpha: Any)
         check_number(factor, product.dtype)
     if kind in "biu":  # PyTorch reads both as numbers of the tensors' dtype
         beta, alpha = (bool(n) if kind == "b" else int(n) for n in (beta, alpha))
+    if beta != 0 and (alpha != 1 or beta != 1) and kind not in "biu":
+        return recorded.weighted_sum(product, input, alpha, beta)
     if alpha != 1:
         product = recorded.mul(product, alpha)
     if beta == 0:  # input is not read: nan in it does not spread

@@ -174,6 +174,6 @@ def _cross(xp: Any, self: Any, other: Any, dim: int = -1) -> Any:
 row(
     "linalg_cross", "self other", _cross, LINEAR, promote=SAME, dense=True,
     self=lambda m, g, other, dim: m.linalg_cross(other, g, dim),
-    other=lambda m, g, self, dim: m.linalg_cross(g, self, dim),
+    other=lambda m, g, self, dim: m.linalg_cross(g, self, dim), kernels=(1, 0),
     doc="(a x b) . g = a . (b x g)",
 )  # fmt: skip

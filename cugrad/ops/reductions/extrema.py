@@ -22,7 +22,7 @@ def _tie_share(xp: Any, self: Any, extreme: Any, dim: Dims = None) -> Any:
 
 
 row(
-    "tie_share", "self extreme", _tie_share,
+    "tie_share", "self extreme", _tie_share, kernels=(1, 0),
     doc="1/n at each of the n elements along dim that equal the extreme, 0 elsewhere",
 )  # fmt: skip
 

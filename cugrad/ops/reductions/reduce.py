@@ -260,6 +260,7 @@ row(
         _var_jvp(m, self, self_t, self_shape, dim, correction, keepdim),
         m.mean(self_t, dim, keepdim),
     ),
+    kernels=(1, 0),
     doc="the variance, as by var, and the mean",
 )  # fmt: skip
 row(
@@ -276,6 +277,7 @@ row(
         _std_scale(m, _var_jvp(m, self, self_t, self_shape, dim, correction, keepdim), result0),
         m.mean(self_t, dim, keepdim),
     ),
+    kernels=(1, 0),
     doc="the standard deviation, as by std, and the mean",
 )  # fmt: skip
 
@@ -342,9 +344,9 @@ def _norm_slope(
     result = kept(m, result, self_shape, dim, keepdim)
     if ord == 0:
         return m.zero_like(self)
-    size, direction = m.abs(self), m.sgn(self)
     if ord == 1:
-        return direction
+        return m.sgn(self)
+    size, direction = m.abs(self), m.sgn(self)
     if ord in (inf, -inf):
         return direction * m.tie_share(size, result, dim)
     origin = m.eq(result, 0)

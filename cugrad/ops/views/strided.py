@@ -197,7 +197,7 @@ def _unfold_backward(xp: Any, grad: Any, shape: Shape, dimension: int, size: int
 
 
 row(
-    "unfold_backward", "grad", _unfold_backward, LINEAR,
+    "unfold_backward", "grad", _unfold_backward, LINEAR, kernels=(1, 0),
     grad=lambda m, g, dimension, size, step: m.unfold(g, dimension, size, step),
     doc="the adjoint of unfold: windows are added where they were",
 )  # fmt: skip

@@ -10,23 +10,27 @@ from .scores import ROW
 __all__ = ["KERNELS", "KINDS", "NAMES", "SOURCE", "TOTALS"]
 
 KINDS = {"logsumexp": 0, "var": 1, "std": 2}
-TOTALS = {"sum": 0, "mean": 1, "amax": 2, "amin": 3, "norm": 4, "squares": 5, "mean square": 6}
+TOTALS = {"sum": 0, "mean": 1, "amax": 2, "amin": 3, "norm": 4, "squares": 5, "mean square": 6,
+          "sizes": 7, "largest": 8, "smallest": 9}  # fmt: skip
 
 _TOTAL = r"""
 struct Total {
     __device__ A operator()(A a, A b) const
     {
-        if constexpr (KIND == 2) return a >= b || a != a ? a : b;  // nan is beyond all
-        if constexpr (KIND == 3) return a <= b || a != a ? a : b;
+        if constexpr (KIND == 2 || KIND == 8) return a >= b || a != a ? a : b;  // nan is beyond all
+        if constexpr (KIND == 3 || KIND == 9) return a <= b || a != a ? a : b;
         return a + b;
     }
 };
 __device__ __forceinline__ A nothing()
 {
     const A infinite = (A)__int_as_float(0x7F800000);
-    return KIND == 2 ? -infinite : KIND == 3 ? infinite : A(0);
+    return KIND == 2 || KIND == 8 ? -infinite : KIND == 3 || KIND == 9 ? infinite : A(0);
 }
-__device__ __forceinline__ A part_of(A value) { return KIND >= 4 ? value * value : value; }
+__device__ __forceinline__ A part_of(A value)
+{
+    return KIND >= 7 ? (value <= 0 ? 0 - value : value) : KIND >= 4 ? value * value : value;
+}
 __device__ __forceinline__ A made_of(A total, i64 n)
 {
     return KIND == 1 || KIND == 6 ? total / n : KIND == 4 ? sqrt(total) : total;
@@ -54,7 +58,7 @@ __device__ A mean_of(const T* x, const Row& r, int n, int inner, int team)
 KERNELS = {
     "row_statistic": ROW + PART + _MEAN + PART + r"""
 extern "C" __global__ void __launch_bounds__(1024) row_statistic(
-    const T* x, T* result, i64 rows, int n, int inner, int team, A freedom)
+    const T* x, T* result, T* mean, i64 rows, int n, int inner, int team, A freedom)
 {
     const Row r = row_of(rows, n, inner, team);
     A shift = -infinity(), sum = 0;
@@ -80,6 +84,7 @@ extern "C" __global__ void __launch_bounds__(1024) row_statistic(
     if constexpr (KIND == 0) result[r.number] = (T)(log(sum) + shift);
     if constexpr (KIND == 1) result[r.number] = (T)(sum / freedom);
     if constexpr (KIND == 2) result[r.number] = (T)sqrt(sum / freedom);
+    if (mean) mean[r.number] = (T)shift;
 }
 """,
     "row_statistic_backward": ROW + PART + _MEAN + PART + r"""
@@ -148,7 +153,8 @@ extern "C" __global__ void __launch_bounds__(512) long_total(
     if (threadIdx.x == 0) result[blockIdx.y] = (T)made_of(total, n);
 }
 """,
-    # The gradient of an extreme y: g is shared by the elements that equal it, or are nan as it is.
+    # The gradient of an extreme y: g, or 1, is shared by the elements that equal it, or are nan as
+    # it is.
     "row_extreme_backward": ROW + PART + r"""
 __device__ __forceinline__ bool equals(A x, A y) { return x == y || (x != x && y != y); }
 extern "C" __global__ void __launch_bounds__(1024) row_extreme_backward(
@@ -163,7 +169,8 @@ extern "C" __global__ void __launch_bounds__(1024) row_extreme_backward(
         for (int k = 0; k < PACK; ++k) ties += equals((A)v.at[k], top) ? A(1) : A(0);
     }
     ties = of_row(ties, team, Sum());
-    const T share = (T)(r.is_there && ties > 0 ? (A)g[r.number] / ties : A(0));
+    const A whole = r.is_there && g ? (A)g[r.number] : A(1);
+    const T share = (T)(r.is_there && ties > 0 ? whole / ties : A(0));
     for (int j = r.begin; j < r.end; j += r.step) {
         Pack<T, PACK> v = load(x + r.base + (i64)j * inner);
         for (int k = 0; k < PACK; ++k) v.at[k] = equals((A)v.at[k], top) ? share : (T)0.0f;

@@ -18,6 +18,7 @@ from . import (
     scores,
     sliding,
     totals,
+    vectors,
 )
 from .alignments import ctc_loss, ctc_loss_backward
 from .attention import attention, attention_backward, attention_of_mask
@@ -43,4 +44,5 @@ __all__ = [
     "scores",
     "sliding",
     "totals",
+    "vectors",
 ]

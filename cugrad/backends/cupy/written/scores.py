@@ -271,12 +271,13 @@ def many_rows(shape: tuple[int, ...], dim: Dims) -> tuple[Scores, tuple[int, ...
     return lines
 
 
-def _launched(name: str, kind: str, rows: Scores, correction: float, *arrays: Array) -> None:
+def _launched(name: str, kind: str, rows: Scores, correction: float, *arrays: Array | None) -> None:
     """Starts a kernel; of its arrays those with as many elements as the first one are in rows."""
-    largest = max(x.size for x in arrays)
-    pack = rows.pack(*[x for x in arrays if x.size == largest])
+    there = [x for x in arrays if x is not None]
+    largest = max(x.size for x in there)
+    pack = rows.pack(*[x for x in there if x.size == largest])
     grid, block, team = rows.grid(pack)
-    dtype = arrays[0].dtype
+    dtype = there[0].dtype
     run = kernel(STATISTICS[name], name, name_of(dtype), None, pack, ACROSS=int(rows.inner > 1),
                  KIND=KINDS[kind])  # fmt: skip
     freedom = accumulator(dtype)(max(rows.n - correction, 0))
@@ -284,7 +285,9 @@ def _launched(name: str, kind: str, rows: Scores, correction: float, *arrays: Ar
         int32(team), freedom))  # fmt: skip
 
 
-def _statistic(kind: str, x: Array, dim: Dims, correction: float, keepdim: bool) -> Array | None:
+def _statistic(
+    kind: str, x: Array, dim: Dims, correction: float, keepdim: bool, with_mean: bool = False
+) -> Any:
     rows_and_dims = many_rows(x.shape, dim)
     if (
         rows_and_dims is None
@@ -295,22 +298,27 @@ def _statistic(kind: str, x: Array, dim: Dims, correction: float, keepdim: bool)
     rows, dims = rows_and_dims
     shape = [1 if d in dims else n for d, n in enumerate(x.shape) if keepdim or d not in dims]
     result = ndarray(tuple(shape), x.dtype)
-    _launched("row_statistic", kind, rows, correction, dense(x), result)
-    return result
+    mean = ndarray(result.shape, x.dtype) if with_mean else None
+    _launched("row_statistic", kind, rows, correction, dense(x), result, mean)
+    return (result, mean) if with_mean else result
 
 
 @forward("logsumexp", keeps=True)
 def logsumexp(self: Array, dim: Dims, keepdim: bool) -> Array | None:
     """In one kernel."""
-    return _statistic("logsumexp", self, dim, 0, keepdim)
+    result: Array | None = _statistic("logsumexp", self, dim, 0, keepdim)
+    return result
 
 
-def _spread(kind: str) -> Any:
-    return lambda self, dim, correction, keepdim: _statistic(kind, self, dim, correction, keepdim)
+def _spread(kind: str, with_mean: bool) -> Any:
+    return lambda self, dim, correction, keepdim: _statistic(
+        kind, self, dim, correction, keepdim, with_mean
+    )
 
 
 for _kind in ("var", "std"):
-    forward(_kind, keeps=True)(_spread(_kind))
+    forward(_kind, keeps=True)(_spread(_kind, False))
+    forward(f"{_kind}_mean", keeps=True)(_spread(_kind, True))
 
 
 def _slopes(kind: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import cupy
@@ -33,6 +33,7 @@ LONG = 1 << 14  # elements of a row that several blocks share, where rows are fe
 FEW = 256  # rows
 SHORT, LANES = 4096, 32  # elements of a row that a few threads add up; rows of a block
 PARTS = 1024  # blocks that are enough for a GPU
+ORDERS = {2: "norm", 1: "sizes", inf: "largest", -inf: "smallest"}  # of vector norms
 THREADS, STEPS = 512, 8  # of a block that has a part of a row, and that a thread should do
 
 
@@ -102,11 +103,11 @@ def mean(self: Array, dim: Dims, keepdim: bool) -> Array | None:
 
 @forward("linalg_vector_norm", keeps=True)
 def vector_norm(self: Array, ord: float, dim: Dims, keepdim: bool) -> Array | None:
-    """In one kernel, of squares; but the length of one element is its size, however large."""
+    """In one kernel; but the length of one element is its size, however large its square."""
     others = prod(n for d, n in enumerate(self.shape) if dim and d not in dim)
-    if ord != 2 or dim == () or self.size == others:
+    if ord not in ORDERS or dim == () or not self.size or self.size == others:
         return None
-    return _total("norm", self, dim, keepdim)
+    return _total(ORDERS[ord], self, dim, keepdim)
 
 
 @forward("square_total", keeps=True)
@@ -133,10 +134,25 @@ for _kind in ("amax", "amin"):
 @backward("amax", "amin", "max_all", "min_all", keeps=True)
 def gradient_of_extremes(call: NodeCall) -> tuple[Array | None, ...] | None:
     """In one kernel, which counts those that share a gradient."""
-    x, y, lines = call["self"], call["result"], many_rows(call.shape("self"), call.params["dim"])
-    if x is None or y is None or lines is None or name_of(x.dtype) not in FLOATS:
+    x, y = call["self"], call["result"]
+    if x is None or y is None or call.g.dtype != x.dtype:
         return None
-    if call.g.dtype != x.dtype or y.dtype != x.dtype:
+    out = _shared(call.g, x, y, call.params["dim"])
+    return None if out is None else call.answer(self=out)
+
+
+@forward("tie_share", keeps=True)
+def tie_share(self: Array, extreme: Array, dim: Dims) -> Array | None:
+    """In one kernel."""
+    return _shared(None, self, extreme, dim)
+
+
+def _shared(g: Array | None, x: Array, y: Array, dim: Dims) -> Array | None:
+    """g, or 1, by the elements of x that equal their extreme y."""
+    lines = many_rows(x.shape, dim)
+    if lines is None or name_of(x.dtype) not in FLOATS or y.dtype != x.dtype:
+        return None
+    if y.size * lines[0].n != x.size:
         return None
     rows, x = lines[0], dense(x)
     out = ndarray(x.shape, x.dtype)
@@ -145,7 +161,7 @@ def gradient_of_extremes(call: NodeCall) -> tuple[Array | None, ...] | None:
     name = "row_extreme_backward"
     run = kernel(KERNELS[name], name, name_of(x.dtype), None, pack, ACROSS=int(rows.inner > 1))
     run((grid,), (block,), (
-        dense(call.g), x, dense(y), out, int64(rows.number), int32(rows.n), int32(rows.inner),
-        int32(team),
+        None if g is None else dense(g), x, dense(y), out, int64(rows.number), int32(rows.n),
+        int32(rows.inner), int32(team),
     ))  # fmt: skip
-    return call.answer(self=out)
+    return out

@@ -61,17 +61,18 @@ __device__ __forceinline__ A share_of(const A* shares, int k, A factor)
 
 KERNELS = {
     # Elements whose bit is 1, times a scale, and 0 for others; bits lie eight to a byte, the first
-    # of them highest.
+    # of them highest. CHANNELS: a bit is for `inner` neighbours.
     "keep_by_bits": r"""
 extern "C" __global__ void __launch_bounds__(256) keep_by_bits(
-    const T* x, const unsigned char* bits, T* y, i64 size, A scale)
+    const T* x, const unsigned char* bits, T* y, i64 size, i64 inner, A scale)
 {
     const i64 i = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * PACK;
     if (i >= size) return;
     Pack<T, PACK> v = load(x + i);
-    const int byte = bits[i / 8], first = 7 - (int)(i % 8);  // a pack does not leave its byte
+    const i64 bit = CHANNELS ? i / inner : i;
+    const int byte = bits[bit / 8], first = 7 - (int)(bit % 8);  // a pack does not leave its byte
     for (int k = 0; k < PACK; ++k)  // 0 * x is nan for what is not finite, as in the row
-        v.at[k] = (T)((A)v.at[k] * (byte >> (first - k) & 1 ? scale : A(0)));
+        v.at[k] = (T)((A)v.at[k] * (byte >> (CHANNELS ? first : first - k) & 1 ? scale : A(0)));
     save(y + i, v);
 }
 """,
@@ -326,4 +327,4 @@ extern "C" __global__ void __launch_bounds__(256) sum_long_ranges(
 """,
 }  # fmt: skip
 NAMES = tuple(KERNELS)
-SOURCE = whole(KERNELS, OTHERS=0)
+SOURCE = whole(KERNELS, OTHERS=0, CHANNELS=0)

@@ -9,6 +9,7 @@ import cupy
 import numpy as np
 
 from ....wanted import wanted
+from ...fused.copies import copy_into
 from ...kernels.ordering import KERNELS as ORDER
 from ...kernels.placed.sums import KERNELS
 from ..launch import (
@@ -44,25 +45,25 @@ MANY = 64  # rows that are added up one after another: more by several
 STORED_AS = {1: "uint8", 2: "uint16", 4: "int32", 8: "int64"}  # what only moves, by its bytes
 
 
-def _by_bits(x: Array, bits: Array, scale: float) -> Array | None:
-    if name_of(x.dtype) not in FLOATS or not x.size or name_of(bits.dtype) != "uint8":
-        return None
-    if bits.size * 8 < x.size:
-        return None
-    x, result = dense(x), ndarray(x.shape, x.dtype)
-    pack = pack_of(x.size, x, result)
-    run = kernel(KERNELS["keep_by_bits"], "keep_by_bits", name_of(x.dtype), None, pack)
-    run((blocks(x.size // pack),), (BLOCK,),
-        (x, dense(bits), result, int64(x.size), accumulator(x.dtype)(scale)))  # fmt: skip
-    return result
-
-
 @forward("native_dropout", keeps=True)
 def dropout(self: Array, bits: Array, mask_shape: tuple[int, ...], p: float) -> Array | None:
-    """In one kernel, where each element has a bit."""
-    if tuple(mask_shape) != self.shape:
+    """In one kernel, where each element has a bit, or all of the last dims have one together."""
+    shape, count = self.shape, prod(mask_shape)
+    first = next((d for d, n in enumerate(mask_shape) if n != shape[d]), len(shape))
+    if len(mask_shape) != len(shape) or any(n != 1 for n in mask_shape[first:]):
         return None
-    return _by_bits(self, bits, 1 / (1 - p) if p < 1 else 0.0)
+    if name_of(self.dtype) not in FLOATS or not self.size or name_of(bits.dtype) != "uint8":
+        return None
+    if bits.size * 8 < count:
+        return None
+    x, result, inner = dense(self), ndarray(shape, self.dtype), self.size // count
+    pack = pack_of(self.size if inner == 1 else inner, x, result)
+    scale = accumulator(x.dtype)(1 / (1 - p) if p < 1 else 0.0)
+    run = kernel(KERNELS["keep_by_bits"], "keep_by_bits", name_of(x.dtype), None, pack,
+                 CHANNELS=int(inner > 1))  # fmt: skip
+    run((blocks(x.size // pack),), (BLOCK,),
+        (x, dense(bits), result, int64(x.size), int64(inner), scale))  # fmt: skip
+    return result
 
 
 class NamedLines(NamedTuple):
@@ -103,7 +104,10 @@ def lines_of(x: Array, index: Array, dim: int) -> NamedLines | None:
 
 @forward("gather", keeps=True)
 def gather(self: Array, index: Array, dim: int) -> Array | None:
-    """In one kernel, for elements of any dtype."""
+    """In one kernel, for elements of any dtype; of a part of self after a copy of that."""
+    if self.ndim == index.ndim:
+        part = tuple([slice(n if d != dim else None) for d, n in enumerate(index.shape)])
+        self = self if lines_of(self, index, dim) else self[part]
     lines, stored = lines_of(self, index, dim), STORED_AS.get(self.dtype.itemsize)
     if lines is None or stored is None:
         return None
@@ -125,7 +129,7 @@ def gather_backward(grad: Array, index: Array, shape: tuple[int, ...], dim: int)
     result = ndarray(tuple(shape), grad.dtype)
     lines = lines_of(result, index, dim)
     if lines is None:
-        return None
+        return _in_a_part(grad, index, result, dim)
     if lines.many > FEW:
         return added_over(None, grad, index, result, dim, lines)
     run = kernel(
@@ -134,6 +138,17 @@ def gather_backward(grad: Array, index: Array, shape: tuple[int, ...], dim: int)
     run((blocks(result.size),), (BLOCK,),
         (dense(grad), lines.indices, result, int64(result.size), *lines.told,
          int64(prod(index.shape[:dim]))))  # fmt: skip
+    return result
+
+
+def _in_a_part(grad: Array, index: Array, result: Array, dim: int) -> Array | None:
+    """Zeros, but where an index reaches that is smaller in other dims, too."""
+    if grad.ndim != result.ndim or not index.size or not 0 <= dim < index.ndim:
+        return None
+    shape = tuple([result.shape[d] if d == dim else n for d, n in enumerate(index.shape)])
+    sums = None if shape == result.shape else gather_backward(grad, index, shape, dim)
+    if sums is None or copy_into(begin(result)[tuple(map(slice, shape))], sums) is None:
+        return None
     return result
 
 

@@ -1,5 +1,5 @@
-"""Borders that are made of the tensor itself, where maxima of windows lie, and what is put there:
-a kernel each, behind zeros where not all is written.
+"""Borders that are made of the tensor itself, where maxima of windows lie, what is put there, and
+windows that are added where they were: a kernel each, behind zeros where not all is written.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import cupy
 import numpy as np
 
 from ....windows import Ints
-from ...kernels.borders import KERNELS, MODES
+from ...kernels.placed.borders import KERNELS, MODES
 from ..launch import BLOCK, FLOATS, blocks, dense, int64, kernel, name_of
 from ..placed.copies import INDICES
 from ..placed.sums import STORED_AS, begin, gather, gather_backward, lines_of, put_over
@@ -85,6 +85,21 @@ def max_pool_indices(
     run = kernel(KERNELS[name], name, "int64", name_of(offsets.dtype))
     run((blocks(result.size),), (BLOCK,),
         (dense(offsets), result, windows.packed, int64(result.size)))  # fmt: skip
+    return result
+
+
+@forward("unfold_backward", keeps=True)
+def unfold_backward(
+    grad: Array, shape: Sizes, dimension: int, size: int, step: int
+) -> Array | None:
+    """In one kernel, in an order that is always the same."""
+    if not grad.size or not prod(shape) or name_of(grad.dtype) not in FLOATS or grad.ndim < 2:
+        return None
+    g, result, name = dense(grad), ndarray(tuple(shape), grad.dtype), "unfold_backward"
+    n, inner, count = shape[dimension], prod(shape[dimension + 1 :]), grad.shape[dimension]
+    run = kernel(KERNELS[name], name, name_of(grad.dtype), MODE=0)
+    run((blocks(result.size),), (BLOCK,),
+        (g, result, *map(int64, (result.size, n, inner, count, size, step))))  # fmt: skip
     return result
 
 

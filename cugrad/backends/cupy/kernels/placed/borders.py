@@ -1,4 +1,5 @@
-"""Kernels of borders that are made of the tensor itself, and of where maxima of windows lie.
+"""Kernels of borders that are made of the tensor itself, of where maxima of windows lie, and of
+windows along a dim that are added where they were.
 
 Planes have three dims, of which the first ones may be 1. MODE 0 reflects without repeating the
 edge, 1 repeats the edge, 2 wraps around. A kernel that goes back adds up in one order.
@@ -6,8 +7,8 @@ edge, 1 repeats the edge, 2 wraps around. A kernel that goes back adds up in one
 
 from __future__ import annotations
 
-from . import PART, whole
-from .windows import WINDOW
+from .. import PART, whole
+from ..windows import WINDOW
 
 __all__ = ["KERNELS", "MODES", "NAMES", "SOURCE"]
 
@@ -96,6 +97,22 @@ extern "C" __global__ void __launch_bounds__(256) pad_edges_backward(
             }
         }
     }
+    x[i] = (T)sum;
+}
+""",
+    # x, (outer, n, inner), of windows that lie `step` apart along n: the sum of what g, (outer,
+    # count, inner, window), has of each element.
+    "unfold_backward": _SPLIT + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) unfold_backward(
+    const T* g, T* x, i64 size, i64 n, i64 inner, i64 count, i64 window, i64 step)
+{
+    const i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
+    if (i >= size) return;
+    const Spot s = spot_of(i, 1, n, inner);
+    i64 first = s.at1 < window ? 0 : (s.at1 - window) / step + 1;
+    A sum = 0;
+    for (i64 k = first; k < count && k * step <= s.at1; ++k)
+        sum += (A)g[((s.outer * count + k) * inner + s.at2) * window + s.at1 - k * step];
     x[i] = (T)sum;
 }
 """,
