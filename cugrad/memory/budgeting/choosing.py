@@ -67,6 +67,10 @@ class Candidate(NamedTuple):
         """Whether nothing is elsewhere."""
         return not self.away or set(self.places.values()) == {"device"}
 
+    def is_like(self, other: Candidate) -> bool:
+        """Whether the same is elsewhere, with the same windows."""
+        return (self.places, self.away, self.window) == (other.places, other.away, other.window)
+
     @property
     def stay(self) -> set[int]:
         """The keys of parts that are on the device, where some are not."""
@@ -137,12 +141,16 @@ class ModelParts:
         """Bytes of the gradients of some parts that are there, by event: those that are whole, or
         all, if the step adds to those of a pass before.
         """
-        parts = self.parts[first:last]
         if adds:
-            return np.full(events, sum([p.gradients for p in parts]), np.int64)
+            return np.full(events, sum([p.gradients for p in self.parts[first:last]]), np.int64)
+        return np.cumsum(self.made(last, events) - self.made(first, events))
+
+    def made(self, count: int, events: int) -> Any:
+        """Bytes of the gradients of the first parts that become whole in each event."""
+        parts = self.parts[:count]
         when = np.array([min(max(p.whole, 0), events - 1) for p in parts], np.int64)
         nbytes = np.array([p.gradients for p in parts], np.int64)
-        return np.cumsum(np.bincount(when, nbytes, events)).astype(np.int64)
+        return np.bincount(when, nbytes, events).astype(np.int64)
 
     def bytes_of(self, kind: str, count: int | None = None) -> int:
         """Of the first parts, or of all."""

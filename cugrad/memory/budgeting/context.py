@@ -312,6 +312,7 @@ class budget(OfModel, saved_tensors_hooks):
         self._first, self._left = first, False
         plans, measuring = self._lessons.book.known.get(first), self._measuring
         if not plans or first in self._lessons.book.again or measuring is None:
+            self._empty()
             return
         measuring.close()
         self._measuring, plan = None, plans[-1]
@@ -375,6 +376,7 @@ class budget(OfModel, saved_tensors_hooks):
     def _backward_has_ended(self) -> None:
         """What comes now is not planned: optimizers, evaluations."""
         self._run = None
+        self._limiter.own = 0 if self._states is None else self._states.beside_step
         if self._following is not None:
             self._look(self._events - 1)
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Inventory"]
 
+ALONE = 4  # of the largest tensor, in a window in which each comes alone
 LEAST = 1 << 16  # bytes of a parameter that is placed, under any limit of 64 MiB or more
 
 
@@ -70,11 +71,11 @@ class Inventory:
         block = 1 if self.owner.device.type == "cpu" else BLOCK
         return sum([in_blocks(x.nbytes, block) for x in filter(is_here, every)])
 
-    def _window(self, layout: ModelParts, count: int) -> int:
-        """Bytes of each kind on the device, if so many parts are elsewhere and nothing is known."""
-        limit, least = self.owner.limit, layout.largest_whole(count)
-        window = max(PARTS[0] * layout.most["weights"][count], least, limit // SHARE)
-        return least if layout.fixed + 3 * window > limit // 2 else window
+    def _least_window(self, layout: ModelParts, count: int) -> int:
+        """Bytes of each kind on the device, if so many parts are elsewhere and nothing is known: so
+        few that each tensor comes alone, whatever the limit.
+        """
+        return max(1, layout.largest_whole(count) // ALONE)
 
     def windows(self, places: dict[str, str], layout: ModelParts, count: int) -> list[int]:
         """Bytes of windows that places may have, the largest first."""
@@ -82,6 +83,7 @@ class Inventory:
         streams = places["states"] in ("stream", "disk")
         several = {max(k * largest, least) for k in (STREAMED if streams else PARTS)}
         several.add(self.owner.limit // SHARE)  # may be less than one tensor, which comes alone
+        several.add(self._least_window(layout, count))
         return sorted(several, reverse=True)
 
     def at(
@@ -89,7 +91,7 @@ class Inventory:
         window: int | None = None,
     ) -> Candidate:  # fmt: skip
         """Places for so many parts."""
-        window = self._window(layout, count) if window is None else window
+        window = self._least_window(layout, count) if window is None else window
         resident = layout.resident(places, count, window)
         return Candidate(places, step, layout, count, window, resident)
 
@@ -120,10 +122,6 @@ class Inventory:
             )
         if there < layout.count and chosen.resident > limit:
             return self._with_little_of_host(places, room)
-        if layout.fixed + 6 * chosen.window > limit:  # of each kind one is used, and one leaves
-            window = min(chosen.window, limit // SHARE)
-            resident = layout.resident(places, there, window)
-            chosen = chosen._replace(window=window, resident=resident)
         return chosen
 
     def _with_little_of_host(self, places: dict[str, str], room: int) -> Candidate:

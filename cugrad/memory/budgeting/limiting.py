@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,6 +25,7 @@ __all__ = ["Away", "Limiter", "sent"]
 #   wait     the compute stream waits for copies out, whose memory then comes back
 #   unfetch  what came back ahead of need is dropped; it comes again when it is wanted
 #   collect  what the program has left in cycles goes
+#   unload   of weights, gradients and states that are elsewhere what came ahead of need leaves
 #   evict    what the plan keeps leaves, what is wanted last first: only while a plan is tried
 #
 # So the times of copies, which no plan knows, cost time and no memory.
@@ -63,6 +64,7 @@ class Limiter:
 
     def __init__(self, backend: Backend, engine: CopyEngine | None, limit: int) -> None:
         self.backend, self.engine, self.limit = backend, engine, limit
+        self.unload: Callable[[int], None] | None = None  # has so many bytes of a model's leave
         self._counts = backend.device_type != "cpu"  # at any time, and exactly
         self.begin([], None)
 
@@ -87,7 +89,7 @@ class Limiter:
         self.own = self.owns[number] if 0 <= number < len(self.owns) else self._most
         engine = self.engine
         if engine is not None and (
-            engine.ledger.ahead or engine.out.leaving_bytes or self._options
+            engine.ledger.ahead or engine.out.leaving_bytes or self._options or self.unload
         ):
             self.make_room(0)
 
@@ -130,7 +132,7 @@ class Limiter:
                 over = nbytes - self.room()
                 if over <= 0:
                     return
-            for way in (self._unfetch, self._collect, self._evict, self._forget):
+            for way in (self._unfetch, self._collect, self._unload, self._evict, self._forget):
                 over = way(nbytes)
                 if over <= 0:
                     return
@@ -154,6 +156,12 @@ class Limiter:
         if not self._collected:
             self._collected = True
             gc.collect()
+        return nbytes - self.room()
+
+    def _unload(self, nbytes: int) -> int:
+        """Has training states leave. Returns the bytes that are still missing."""
+        if self.unload is not None:
+            self.unload(nbytes - self.room())
         return nbytes - self.room()
 
     def _evict(self, nbytes: int) -> int:

@@ -50,16 +50,24 @@ class _MeasuredValue:
 class _MeasuredEvent:
     """What was seen of one op or node."""
 
-    __slots__ = ("name", "end", "left_out", "peak", "base", "own", "training")
+    __slots__ = ("name", "end", "left_out", "peak", "base", "own", "beside", "there")
 
-    def __init__(self, name: str, training: tuple[int, ...]) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
         self.end: Any = None  # the time of its end, as an event of the device
         self.left_out: list[tuple[Any, Any]] = []  # copies and recomputations within it
         self.peak = 0  # bytes in use at most
         self.base = 0  # of them, those that were not away before
-        self.training = training  # bytes that are placed and were here, at least, by their kind
         self.own = 0  # bytes at most beyond those in use as it began, or as what it reads was here
+        self.beside = 0  # of `base`, those at most beside what is placed
+        self.there: tuple[int, ...] = ()  # bytes that were placed then, by their kind
+
+    @property
+    def training(self) -> tuple[int, ...]:
+        """Bytes that are placed of those in use at most: what has come since then are weights."""
+        if not self.there:
+            return ()
+        return self.base - self.beside - sum(self.there[1:]), *self.there[1:]
 
 
 class Measurement:
@@ -74,6 +82,7 @@ class Measurement:
         self.spans: list[_MeasuredEvent] = []
         self._left_out: list[tuple[Any, Any]] = []  # since the last span's end
         self._waits: Any = None  # where a wait for a training state has begun
+        self._here: tuple[int, ...] = ()  # bytes that are placed, by their kind
         self._is_paused = False
         self._of_root: dict[int, _MeasuredValue] = {}  # by id of a storage: the value it holds now
         self.elsewhere: Any = None  # another device, on which values were made
@@ -82,12 +91,14 @@ class Measurement:
         if self.tracing:
             tracemalloc.start()
         self._block = 1 if backend.device_type == "cpu" else BLOCK
-        self.begin, self.before = self.mark(), before
+        self.begin = self.mark()
+        self.before = before - sum(self._training())  # bytes in use beside what is placed
         self._most = backend.max_memory_allocated()  # before, which is told again in the end
         backend.reset_peak_memory_stats()
         self._start = self._left = (
             before  # bytes in use as what is watched now began; as an op left
         )
+        self._placed = 0  # of those, bytes that are placed
         self._freed = 0  # bytes of values that were let go of since then
         self._was_back = 0  # of them, those that had been away
         self._back = 0  # and those that are here now
@@ -101,13 +112,14 @@ class Measurement:
         """
         if self.spans:
             span, stays = self.spans[-1], self.backend.memory_allocated() - self._left
-            own, base = span.own, span.base
+            own, base, beside = span.own, span.base, (span.beside, span.there)
             self._look()
             if self.training is None:
                 span.own = max(own, span.own - max(0, stays))
                 span.base = max(base, span.base - max(0, stays))
             else:  # what a step takes with the places of its states is another's to tell
                 span.own, span.base = own, base
+                span.beside, span.there = beside
         for seen in self.values:
             seen.is_back = False
         self.backend.raise_peak_memory_stats(max(self._most, self.peak))
@@ -134,17 +146,30 @@ class Measurement:
         if self.spans:
             span = self.spans[-1]
             span.peak = max(span.peak, most)
-            span.base = max(span.base, most - self._was_back)
+            base = most - self._was_back
+            span.base = max(span.base, base)
+            there = tuple(map(min, self._here, self._training()))  # it may have been the least
+            if not span.there or base - sum(there) > span.beside:
+                span.beside, span.there = base - sum(there), there
             # what comes behind an op, once its inputs are gone, comes beside those that are kept
             now = self.backend.memory_allocated() + self._freed
-            span.own = max(span.own, most - self._start, now - self._start)
+            more = max(most, now) - self._start - (sum(there) - self._placed)
+            span.own = max(span.own, more)
         self._watch()
+
+    def moves(self) -> None:
+        """Of what is placed something is about to come, or has: it counts as such from here on."""
+        if self.spans and not self._is_paused:
+            before = self._start, self._freed, self._placed
+            self._look()
+            self._start, self._freed, self._placed = before
 
     def _watch(self) -> None:
         """Begins to watch memory from here on."""
         self.backend.reset_peak_memory_stats()
         self._start, self._was_back = self.backend.memory_allocated(), self._back
-        self._freed = 0
+        self._here = self._training()
+        self._freed, self._placed = 0, sum(self._here)
 
     def mark(self) -> Any:
         """This point of the current stream."""
@@ -155,7 +180,7 @@ class Measurement:
         self._look()
         if self._kept and self.forward is None:
             self._kept = [seen for seen in self._kept if self._is_held_elsewhere(seen)]
-        self.spans.append(_MeasuredEvent(name, self._training()))
+        self.spans.append(_MeasuredEvent(name))
 
     def keeps(self, value: Value) -> None:
         """Notes that the budget keeps a value. The program's own release of it is then not seen."""
@@ -176,11 +201,11 @@ class Measurement:
         """An op, or a node, has ended. Time and memory before the next one count as its own."""
         span = self.spans[-1]
         span.end = self.mark()
-        span.training = tuple(map(min, span.training, self._training()))
         span.left_out, self._left_out = self._left_out, []
-        start, freed = self._start, self._freed
+        before = self._start, self._freed, self._placed
         self._look()
-        self._start, self._freed, self._left = start, freed, self._start
+        self._left = self._start
+        self._start, self._freed, self._placed = before
 
     def turn(self) -> None:
         """Backward has begun, with the last node that was entered."""
@@ -194,7 +219,9 @@ class Measurement:
     def pause(self) -> Any:
         """What follows belongs to no op: neither its time nor its memory counts. Returns a mark."""
         risen = self.backend.memory_allocated() + self._freed - self._start
+        placed = self._placed
         self._look()
+        risen -= self._placed - placed  # what has come is another's
         self._is_paused = True
         return self.mark(), risen
 

@@ -42,6 +42,11 @@ class OfModel:
                 "model=net"
             )
 
+    def _empty(self) -> None:
+        """Has all leave that is placed: a step is measured that takes as little as any."""
+        if self._states is not None:
+            self._states.empty()
+
     def report(self, tokens: int | None = None) -> Any:
         """What the step does to memory, and why; a dict that prints as a page and can be drawn.
 

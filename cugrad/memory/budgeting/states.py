@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StatesOfBudget"]
 
-LEARNS, TIMED = (
-    1,
-    2,
-)  # steps of a choice: to learn the order of uses in; whose time is taken behind it
+LEARNS, TIMED = 1, 2  # steps of a choice: to learn the order of uses in; and to be timed
 PATIENCE = 24  # steps in which plans for what is saved may settle
 TRIALS = 4  # choices that are measured, at most
 LARGE = 1500  # events of a step for which a choice of places makes rough plans
@@ -68,7 +65,11 @@ class MeasuredStep:
         """Bytes that are in use beyond those, by event, with other places."""
         events, before, adds = len(self.there), self.before, self.passes > 1
         placed = candidate.placed(events, adds)
-        if (candidate.window, candidate.away) == (before.window, before.away):
+        if candidate.is_like(before):  # what has come ahead leaves where others need the room
+            placed = self.placed.copy()
+            if adds:
+                placed[:, 1] += candidate.layout.made(candidate.away, events)
+        elif (candidate.window, candidate.away) == (before.window, before.away):
             # as measured, but for the weights that come ahead once their order is known
             kinds = KINDS[: 1 if adds else 2]  # of gradients that are added to more is there
             for k, (kind, ahead) in enumerate(zip(kinds, (candidate.window, 0))):
@@ -130,6 +131,40 @@ class StatesOfBudget:
         windows = () if self.context is None else self.context._windows.values()
         return tuple([window.swept() if window.limit is not None else 0 for window in windows])
 
+    @property
+    def beside_step(self) -> int:
+        """Bytes that a step of the optimizer takes beside what is placed."""
+        return 0 if self.chosen is None else self.chosen.beside_step
+
+    def empty(self) -> None:
+        """Has all leave that can: a step is measured that takes as little as any."""
+        for window in () if self.context is None else self.context._windows.values():
+            window.unload(window.bytes)
+
+    def comes(self, nbytes: int) -> None:
+        """Bytes of what is placed are about to come, for who has asked for them."""
+        measuring = self.owner._measuring
+        if measuring is None:
+            self.owner._limiter.make_room(nbytes)
+        else:
+            measuring.moves()
+
+    def has_come(self) -> None:
+        """They have come."""
+        if self.owner._measuring is not None:
+            self.owner._measuring.moves()
+
+    def has_room(self, nbytes: int) -> bool:
+        """Whether bytes may come ahead of need, which none do in a step that is measured."""
+        return self.owner._measuring is None and self.owner._limiter.room() >= nbytes
+
+    def _unload(self, nbytes: int) -> None:
+        """Has so many bytes leave of what is placed, as far as they can."""
+        limiter, room = self.owner._limiter, self.owner._limiter.room() + nbytes
+        for window in self.context._windows.values():
+            if limiter.room() < room:
+                window.unload(room - limiter.room())
+
     def let_go(self) -> None:
         """Waits until what is on its way out has left: a step that is measured begins with that."""
         engine_of(self.owner._backend, self.owner._index).drain()
@@ -179,6 +214,9 @@ class StatesOfBudget:
             )  # fmt: skip
             self.context.stay = frozenset(chosen.stay)
             self.context.__enter__()
+            for window in self.context._windows.values():
+                window.watcher = self
+            self.owner._limiter.unload = self._unload
             self.let_go()
         self._release(chosen.stay)
         self._ends = []
@@ -207,8 +245,11 @@ class StatesOfBudget:
         """Leaves all where it is."""
         while self._handles:
             self._handles.pop().remove()
+        self.owner._limiter.unload = None
         context, self.context = self.context, None
         if context is not None:
+            for window in context._windows.values():
+                window.watcher = None
             context.__exit__(None, None, None)
 
     def leave(self, full: BudgetError | None = None) -> None:
@@ -232,7 +273,8 @@ class StatesOfBudget:
             step, shifts = self._seen.step, self._seen.shifts(chosen)
             later = shifted(step, shifts.tolist())
             adds = self._seen.passes > 1
-            seen.restart(later, int(shifts[0]), owner.limit, owner.placements, adds)
+            more = chosen.of_those_that_stay(len(shifts), adds=adds)[0] - self._seen.stay[0]
+            seen.restart(later, int(more), owner.limit, owner.placements, adds)
         if self.context is not None:
             self.context.bring_back = chosen.is_on_device
         self.end()
@@ -378,7 +420,7 @@ class StatesOfBudget:
                 step = shifted(seen.step, shifts.tolist())
                 plans[key] = self._glance(step, limit)
             forecast = plans[key]
-            if forecast.peak <= limit or places == seen.before.places:
+            if forecast.peak <= limit or candidate.is_like(seen.before):
                 several.append(forecasts.of(candidate, forecast.seconds, forecast.peak))
                 best = min(best, several[-1].seconds)
         return several
@@ -393,14 +435,9 @@ class StatesOfBudget:
         return plan(step, limit, placements=placements, share=share / 2).forecast
 
     def _fewest(
-        self,
-        places: dict[str, str],
-        when: str,
-        layout: ModelParts,
-        window: int,
-        kept: Any,
+        self, places: dict[str, str], when: str, layout: ModelParts, window: int, kept: Any,
         limit: int,
-    ) -> tuple[Candidate | None, int]:
+    ) -> tuple[Candidate | None, int]:  # fmt: skip
         """With as few parts elsewhere as there has to be for the rest to have room, beside all that
         a step saves, and the peak with them; None if all are too few.
         """

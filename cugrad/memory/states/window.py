@@ -60,6 +60,7 @@ class Window:
         self._asked = limit
         self._was_placed = 0  # bytes, until all was brought back
         self.brought = 0  # bytes that were asked for before they had come
+        self.watcher: Any = None  # of a budget, which makes room for what comes
 
     # ------------------------------------------------------------------ counting
 
@@ -107,8 +108,12 @@ class Window:
             if home not in self.here:
                 self.brought += home.nbytes
                 self._make_room(home.nbytes - self.leaving.get(home, 0))
+            if self.watcher is not None and not home.is_coming:
+                self.watcher.comes(home.nbytes)
             array = home.come()
             self.has_come(home)
+            if self.watcher is not None:
+                self.watcher.has_come()
             self._note(home)
             return array
 
@@ -255,6 +260,15 @@ class Window:
         with self.lock:
             self._make_room(nbytes)
 
+    def unload(self, nbytes: int) -> None:
+        """Has so many bytes leave, of what is needed last, as far as they can."""
+        if self.limit is not None and self.lock.acquire(timeout=1):
+            try:
+                self._sweep()
+                self._make_room(self.limit - self.bytes + nbytes)
+            finally:
+                self.lock.release()
+
     @contextmanager
     def reserved(self, nbytes: int) -> Iterator[None]:
         """Within it so many bytes are for what is no home's."""
@@ -326,10 +340,17 @@ class Window:
         more = home.nbytes - self.leaving.get(home, 0)
         if self.limit is not None and self.bytes + more > self.limit:
             self._let_go(self.bytes + more - self.limit, home)
-        if not self._has_room(home) or not home.expect():
+        if not self._has_room(home) or not home.is_coming and not self._may_come(more):
+            return False
+        if not home.expect():
             return False
         self.has_come(home)
+        if self.watcher is not None:
+            self.watcher.has_come()
         return True
+
+    def _may_come(self, nbytes: int) -> bool:
+        return self.watcher is None or self.watcher.has_room(nbytes)
 
     def _let_go(self, need: int, but: Home | None = None) -> None:
         """Has lanes wait until so many bytes have left, as far as they lie there."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -162,3 +163,86 @@ def test_weights_that_no_one_trains_are_no_saved_values() -> None:
             optimizer.step()
             assert plan.last.peak <= limit
         assert max([value.nbytes for value in plan.last.step.values]) < 128 * 128 * 4
+
+
+class Recurrent(cugrad.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = cugrad.nn.LSTM(128, 128, num_layers=2)
+
+    def forward(self, x: Any) -> Any:
+        return self.cells(x.reshape(2, -1, 128))[0]
+
+
+def test_weights_that_come_within_an_op_count_once() -> None:
+    """An op may take many, of which none was there before: what it takes beside them is little."""
+    cugrad.manual_seed(0)
+    net = Recurrent().to("simulated")
+    optimizer = cugrad.optim.Adam(net.parameters())
+    x = cugrad.rand(4, 128, device="simulated")
+    layer = 2 * 4 * 128 * 128 * 4  # bytes
+    with memory.budget("4MiB", model=net, optimizer=optimizer, bring_back=True) as plan:
+        optimizer.zero_grad()
+        net(x).square().mean().backward()
+        optimizer.step()
+        seen = plan._states._seen
+        names = [event.name for event in seen.step.events]
+        nodes = [k for k, name in enumerate(names) if name.startswith("RecurrentLayerB")]
+        assert len(nodes) == 2 and min([seen.placed[k, 0] for k in nodes]) >= layer
+
+
+def test_what_came_ahead_leaves_where_room_is_needed() -> None:
+    cugrad.manual_seed(0)
+    net = deep(128, 8).to("simulated")
+    optimizer = cugrad.optim.SGD(net.parameters(), lr=0.1)
+    x = cugrad.rand(16, 128, device="simulated")
+    gc.collect()
+    DEVICE.synchronize()
+    limit = DEVICE.memory_allocated() + (64 << 10)
+    with memory.budget(limit, model=net, optimizer=optimizer, bring_back=True) as plan:
+        for _ in range(4):
+            optimizer.zero_grad()
+            net(x).square().mean().backward()
+            optimizer.step()
+        weights = plan._states.context._windows["weights"]
+        assert weights.limit is not None and weights.swept() >= 128 << 10
+        used = DEVICE.memory_allocated()
+        plan._limiter.make_room(limit - used + (64 << 10))
+        assert DEVICE.memory_allocated() <= used - (64 << 10)
+        assert weights.swept() < 128 << 10
+
+
+@pytest.mark.parametrize("network", ["deep", "recurrent"])
+def test_the_least_that_an_error_names_is_enough(network: str) -> None:
+    """With accumulation, whose second pass needs more, in the second try at the latest."""
+
+    def run(limit: int | None) -> int:
+        cugrad.manual_seed(0)
+        net = (deep(128, 4) if network == "deep" else Recurrent()).to("simulated")
+        optimizer = cugrad.optim.Adam(net.parameters())
+        x = cugrad.rand(512, 128, device="simulated")
+        gc.collect()
+        DEVICE.synchronize()
+        DEVICE.reset_peak_memory_stats()
+        budget: Any = cugrad.enable_grad()
+        if limit is not None:
+            budget = memory.budget(limit, model=net, optimizer=optimizer, bring_back=True)
+        with budget:
+            for _ in range(6):
+                optimizer.zero_grad()
+                for _ in range(2):
+                    net(x).square().mean().backward()
+                optimizer.step()
+            return int(DEVICE.max_memory_allocated())
+
+    limit = run(None) // 5
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(2):
+            try:
+                run(limit)
+            except memory.BudgetError as error:
+                text = re.search(r"(?:at least|least took|few:) ([\d.]+) ([KM])iB", str(error))
+                assert text is not None
+                limit = int(float(text[1]) * 1024 ** " KM".index(text[2]) * 1.001)
+    assert run(limit) <= limit
