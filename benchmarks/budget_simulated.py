@@ -157,7 +157,7 @@ def sweep(case: Case, preset: str, count: int, hands: str = "") -> Iterator[Row]
         shares = [1 - k / max(1, count - 1) for k in range(count)]
         limits = [int(least + share * (most - least)) for share in shares]
         leanest = min([peak for _, peak in ways.values()])
-        if count > 1 and leanest > least:  # else none by hand fits where it is most wanted
+        if leanest > least:  # else none by hand fits where it is most wanted
             shares.append((leanest - least) / (most - least))
             limits.append(leanest)
         for share, limit in zip(shares, limits, strict=True):
