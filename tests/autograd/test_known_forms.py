@@ -32,8 +32,8 @@ def stores(statement: ast.AST) -> set[str]:
 def test_whoever_sets_an_array_sets_its_form_before() -> None:
     package, seen = ROOT / "cugrad", 0
     for path in package.rglob("*.py"):
-        name = str(path.relative_to(package))
-        statements = list(ast.walk(ast.parse(path.read_text())))
+        name, text = str(path.relative_to(package)), path.read_text()
+        statements = list(ast.walk(ast.parse(text))) if "._array" in text else []
         sent = [x for each in statements if isinstance(each, ast.ClassDef) and each.name == "Sent"
                 for x in ast.walk(each)]  # fmt: skip
         for statement in statements:

@@ -86,8 +86,14 @@ def test_what_a_page_names_exists(page: Path) -> None:
 def words_in(folder: Path) -> set[str]:
     """The names in a folder's files, and those of the files."""
     paths = [path for path in folder.rglob("*") if path.suffix == ".py" or path.is_dir()]
-    texts = [without_docstring(path.read_text()) for path in paths if path.is_file()]
-    return {path.stem for path in paths}.union(*(re.findall(r"\w+", text) for text in texts))
+    return {path.stem for path in paths}.union(*(words_of(path) for path in paths
+                                                 if path.is_file()))  # fmt: skip
+
+
+@cache
+def words_of(path: Path) -> frozenset[str]:
+    """The words of a file behind its docstring."""
+    return frozenset(re.findall(r"\w+", without_docstring(path.read_text())))
 
 
 def without_docstring(text: str) -> str:
@@ -118,6 +124,12 @@ def test_the_checker_sees() -> None:
     assert len(faults_of("`ops/table.py::Op.nothing`")) == 1
 
 
+@cache
+def names_of_rooms() -> frozenset[str]:
+    """The library's folders, and what is Python's own."""
+    return frozenset(each.name for each in PACKAGE.rglob("*") if each.is_dir()) | {*dir(builtins)}
+
+
 @pytest.mark.parametrize("path", ROOMS, ids=design_page.name_of)
 def test_a_room_says_what_lives_there_and_where_to_begin(path: Path) -> None:
     text = ast.get_docstring(ast.parse(path.read_text())) or ""
@@ -125,6 +137,5 @@ def test_a_room_says_what_lives_there_and_where_to_begin(path: Path) -> None:
     assert "egin" in rest, "want a paragraph: what lives there, who imports what, where to begin"
     faults = faults_of(text, (path.parent, PACKAGE, ROOT))
     assert not faults, "\n".join(faults)
-    others = {each.name for each in PACKAGE.rglob("*") if each.is_dir()} | set(dir(builtins))
-    unknown = names_in(text) - words_in(path.parent) - others
+    unknown = names_in(text) - words_in(path.parent) - names_of_rooms()
     assert not unknown, f"{unknown}: no file of the room has these names"

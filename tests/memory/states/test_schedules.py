@@ -127,10 +127,10 @@ def test_a_window_grows_with_the_model_up_to_a_part_of_the_device(
 ) -> None:
     """What a deep network's backward leaves behind for the next forward grows with its depth."""
     monkeypatch.setattr(context, "LEAST", 512)
-    make, weight = lambda: layers(16, 32), 16 * 16 * 4
+    make, weight = lambda: layers(16, 20), 16 * 16 * 4
     places, x = {**ALL, "states": "stream", "step": "during backward"}, cugrad.ones(4, 16)
     limit_of = lambda: trained(make, x, None, places)[1]["weights"]["limit"]
-    assert limit_of() == 32 * weight // 2
+    assert limit_of() == 20 * weight // 2
     monkeypatch.setattr(DEVICE, "memory_limit", lambda: 9 * 6 * weight)
     assert limit_of() == 9 * weight
     monkeypatch.setattr(DEVICE, "memory_limit", lambda: 6 * weight)
@@ -138,7 +138,7 @@ def test_a_window_grows_with_the_model_up_to_a_part_of_the_device(
     monkeypatch.undo()
     monkeypatch.setattr(context, "LEAST", 512)
     places.pop("step")  # it is taken within backward all the same
-    assert limit_of() == 32 * weight // 2
+    assert limit_of() == 20 * weight // 2
     places["states"] = "host"
     assert limit_of() == 4 * weight
 
