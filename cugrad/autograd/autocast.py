@@ -33,7 +33,8 @@ R = TypeVar("R")
 LOWER, FULL, WIDEST, AS_GIVEN, REFUSED = "lower", "float32", "widest", "as given", "refused"
 
 _LOWER = """
-    linear mm bmm matmul baddbmm addmm addbmm convolution convolution_input prelu prelu_kernel
+    linear linear_weight mm bmm matmul baddbmm addmm addbmm convolution convolution_input prelu
+    prelu_kernel
     conv_transpose1d conv_transpose2d conv_transpose3d scaled_dot_product_attention vecdot
 """
 _LOSSES = """

@@ -9,7 +9,7 @@ from math import prod
 
 __all__ = [
     "convolution_flops", "convolution_input_flops", "convolution_weight_flops", "each_flops",
-    "product_flops", "sparse_flops",
+    "linear_weight_flops", "product_flops", "sparse_flops",
 ]  # fmt: skip
 
 Shapes = list[list[int]]
@@ -17,6 +17,10 @@ Shapes = list[list[int]]
 
 def product_flops(shapes: Shapes, result: list[int]) -> int:
     return 2 * prod(result) * shapes[0][-1]
+
+
+def linear_weight_flops(shapes: Shapes, result: list[int]) -> int:
+    return 2 * prod(shapes[0]) * result[1]
 
 
 def sparse_flops(shapes: Shapes, result: list[int]) -> int:

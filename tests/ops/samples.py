@@ -657,6 +657,12 @@ sample("linear", (4, 3), (2, 3), (2,),
 sample("linear", (2, 4, 3), (2, 3), None)
 sample("linear", (3,), (2, 3), (2,))
 sample("linear", (0, 3), (2, 3), (2,))
+sample("linear_weight", (4, 2), (4, 3),
+       reference=lambda np, g, x: g.reshape(-1, g.shape[-1]).T @ x.reshape(-1, x.shape[-1]),
+       torch=lambda torch, g, x: torch.einsum("...i,...j->ij", g, x))  # fmt: skip
+sample("linear_weight", (2, 4, 2), (2, 4, 3))
+sample("linear_weight", (2,), (3,))
+sample("linear_weight", (0, 2), (0, 3))
 
 
 # conv --------------------------------------------------------------------------------------------

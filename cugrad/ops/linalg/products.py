@@ -7,7 +7,7 @@ from typing import Any
 
 from ...dtypes import is_half
 from ..dims import broadcast_shapes
-from ..flops import product_flops
+from ..flops import linear_weight_flops, product_flops
 from ..precision import narrow, wide
 from ..table import LINEAR, NONE, PRODUCT, SAME, row
 
@@ -137,9 +137,10 @@ def _linear(xp: Any, input: Any, weight: Any, bias: Any = None) -> Any:
     return out if len(shape) == 2 else out.reshape(*shape[:-1], weight.shape[0])
 
 
-def _linear_weight(m: Any, g: Any, input: Any, input_shape: Shape, weight_shape: Shape) -> Any:
-    grad = _rows(m, g, (*input_shape[:-1], weight_shape[0]))
-    return m.mm(m.t(grad), _rows(m, input, input_shape))
+def _linear_weight(xp: Any, grad_output: Any, input: Any) -> Any:
+    rows = [x if x.ndim == 2 else x.reshape(prod(x.shape[:-1]), x.shape[-1])
+            for x in (grad_output, input)]  # fmt: skip
+    return xp.matmul(rows[0].T, rows[1])
 
 
 def _linear_jvp(
@@ -156,12 +157,22 @@ def _linear_jvp(
 
 row(
     "linear", "input weight bias?", _linear, NONE, promote=SAME, node="AddmmBackward0",
-    input=lambda m, g, weight: m.linear(g, m.t(weight), None),
-    weight=_linear_weight,
+    input=lambda m, g, weight: m.matmul(g, weight),
+    weight=lambda m, g, input: m.linear_weight(g, input),
     bias=lambda m, g, bias_shape: m.sum_to_shape(g, bias_shape),
     jvp=_linear_jvp,
     doc="input @ weight.T + bias; all dims of input but the last are batch",
     cost=PRODUCT, flops=product_flops,
+)  # fmt: skip
+
+
+# A row, as its transposed operand would be a view that double backward records for each layer.
+row(
+    "linear_weight", "grad_output input", _linear_weight, LINEAR, promote=SAME, node="MmBackward0",
+    grad_output=lambda m, g, input: m.linear(input, g, None),
+    input=lambda m, g, grad_output: m.matmul(grad_output, g),
+    doc="the adjoint of linear in its weight: the sum of outer products over the batch",
+    cost=PRODUCT, flops=linear_weight_flops, public=False,
 )  # fmt: skip
 
 
