@@ -25,6 +25,9 @@ CALLS: dict[str, Callable[[Make, Any], tuple[Any, ...]]] = {
     "index_add of the last dim": lambda draw, index: (1, index[:3] % 3, draw(5, 3)),
     "index_copy": lambda draw, index: (0, index[:3], draw(3, 3)),
     "index_fill": lambda draw, index: (0, index - 1, 1.5),
+    "index_fill of a tensor's number": lambda draw, index: (0, index - 1, draw()),
+    "index_fill of the last dim": lambda draw, index: (1, index[:3] % 3, draw()),
+    "masked_fill of a tensor's number": lambda draw, index: (draw(5, 3).detach() > 0, draw()),
     "masked_fill": lambda draw, index: (draw(5, 3).detach() > 0, 0.5),
 }  # fmt: skip
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -63,7 +66,7 @@ def test_what_shares_memory_is_read_before(case: str, device: str) -> None:
     """Values are a part of the tensor that is changed."""
     name, draw = case.partition(" of ")[0], drawn(device)
     args = CALLS[case](draw, cugrad.tensor(LINES, device=device))
-    if not isinstance(args[-1], Tensor):
+    if not isinstance(args[-1], Tensor) or not args[-1].dim():
         return
     with cugrad.no_grad():
         x, shape = draw(6, 4), args[-1].shape

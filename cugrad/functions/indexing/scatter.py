@@ -415,11 +415,12 @@ def _index_copy_(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tenso
 
 
 def _index_fill_(self: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    if isinstance(value, Tensor):  # its gradient counts a slice that is named twice once
+        return index_fill(self, dim, index, value)
     dim, index, value = _filled_slices(self, dim, index, value)
-    if not isinstance(value, Tensor):
-        with at_home(self._array):
-            value = make(_number(self._array, value))
-    return put_at(self, value, (*(FULL,) * dim, index._array), False)
+    with at_home(self._array):
+        number = make(_number(self._array, value))
+    return put_at(self, number, (*(FULL,) * dim, index._array), False)
 
 
 CHANGES: dict[str, Callable[..., Tensor]] = {
