@@ -253,7 +253,7 @@ else:
             for case in ALIKE:
                 run(case, operands(case), None)
         before = len(written.attention.kept.launches)
-        for seed, case in enumerate([*ALIKE, *ALIKE[::-1], *ALIKE], 1):
+        for seed, case in enumerate([*ALIKE, *ALIKE[::-1]], 1):
             args = operands(case, seed)
             result, g, grads = by_definition(case, args)
             got, slopes = run(case, args, g)
