@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import gc
 import importlib
@@ -198,10 +199,36 @@ def pytest_configure(config: pytest.Config) -> None:
         worker.sendevent = told
 
 
-def pytest_unconfigure() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """No collection of garbage looks at thirty thousand tests again and again as they are made."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """What the last tests left is told of still; then nobody walks through all that was imported,
+    and a worker's process takes nothing of it apart.
+    """
     processes = sys.modules.get("tests.support.fake_processes")
     if processes is not None:
         processes.end()
+    gc.collect()
+    gc.freeze()
+    if hasattr(config, "workerinput"):
+        atexit.register(end_at_once)
+
+
+def end_at_once() -> None:
+    """Registered last, and so called first of what runs at the end of a process."""
+    atexit.unregister(end_at_once)
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
