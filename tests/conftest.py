@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -111,22 +112,25 @@ def lib(request: pytest.FixtureRequest) -> Any:
     return importlib.import_module(request.param.partition("-")[0])
 
 
-@pytest.fixture(autouse=True)
-def placed(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Tensors of a test live on its `device`, and on the CPU where it takes none.
+def place(test: pytest.Item) -> tuple[Any, str | None]:
+    """Has tensors of a test live on its `device`, and on the CPU where it takes none; what was
+    before.
 
     This is the process's first choice and CUGRAD_DEVICE, so that the threads and the processes
     which a test starts agree with it; the thread's own default stays unset, and sealed.
     """
-    params = getattr(request.node, "callspec", None)
+    params = getattr(test, "callspec", None)
     given: dict[str, Any] = params.params if params else {}
-    place = given.get("device") or given.get("lib", "").partition("-")[2] or "cpu"
+    where = given.get("device") or given.get("lib", "").partition("-")[2] or "cpu"
     devices: Any = importlib.import_module("cugrad.device")
-    first, asked = devices._process_default, os.environ.get("CUGRAD_DEVICE")
-    devices._process_default = devices.device(place)
-    os.environ["CUGRAD_DEVICE"] = place
-    yield
-    devices._process_default = first
+    before = devices._process_default, os.environ.get("CUGRAD_DEVICE")
+    devices._process_default = devices.device(where)
+    os.environ["CUGRAD_DEVICE"] = where
+    return before
+
+
+def place_as_before(first: Any, asked: str | None) -> None:
+    importlib.import_module("cugrad.device")._process_default = first  # type: ignore[attr-defined]
     if asked is None:
         del os.environ["CUGRAD_DEVICE"]
     else:
@@ -175,9 +179,11 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
             pytest.exit(f"the CUDA context is lost since {report.nodeid}", 70)
 
 
+@pytest.hookimpl(trylast=True)  # behind who makes a reporter
 def pytest_configure(config: pytest.Config) -> None:
     """A worker of pytest-xdist tells of each test once, not in five messages: a set-up and an end
-    that neither failed nor took long are left out, for thirty thousand tests are told of.
+    that neither failed nor took long are left out, for thirty thousand tests are told of. It writes
+    no dots, which would go nowhere.
 
     Programs are drawn from a new seed each time, which workers get in the environment.
     """
@@ -186,6 +192,10 @@ def pytest_configure(config: pytest.Config) -> None:
         if type(worker).__name__ != "WorkerInteractor":
             continue
         send = worker.sendevent
+        if (reporter := config.pluginmanager.unregister(name="terminalreporter")) is not None:
+            config.pluginmanager.register(
+                SimpleNamespace(_tw=getattr(reporter, "_tw", None)), "terminalreporter"
+            )  # whose colours are asked for
 
         def told(name: str, send: Any = send, **values: Any) -> None:
             data = values.get("data") or {}
@@ -193,6 +203,8 @@ def pytest_configure(config: pytest.Config) -> None:
                 name == "testreport" and data["when"] != "call"
                 and data["outcome"] == "passed" and data["duration"] < 0.1
             )  # fmt: skip
+            if name == "testreport" and data["outcome"] == "passed":
+                values["data"] = {**data, "keywords": {}}
             if not quiet:
                 send(name, **values)
 
@@ -210,8 +222,8 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """What the last tests left is told of still; then nobody walks through all that was imported,
-    and a worker's process takes nothing of it apart.
+    """What the last tests left is told of still; then no collection walks through all that was
+    imported, and a worker's process takes nothing of it apart.
     """
     processes = sys.modules.get("tests.support.fake_processes")
     if processes is not None:
@@ -318,16 +330,27 @@ def seed(number: int) -> None:
     importlib.import_module("cugrad").manual_seed(number)
 
 
+RUNNING: list[pytest.Item] = []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    RUNNING[:] = [item]
+
+
 @pytest.fixture(autouse=True)
-def sealed_state(request: pytest.FixtureRequest, placed: None) -> Iterator[None]:
+def sealed_state() -> Iterator[None]:
     """Fails a test that leaks global state, and puts the state back: one leak fails one test.
 
-    Each has its own fixed seed, whichever tests ran before it.
+    Each has its own fixed seed, whichever tests ran before it, and its place. One fixture does it,
+    without a `request`, of which pytest makes some for each fixture that takes one.
     """
+    (test,) = RUNNING
+    before_all = place(test)
     states = [(name, state, fields_of(state)) for name, state in watched()]
     environment = variables()
     restore_functions()  # which a module of tests that defines a subclass has switched
-    seed(zlib.crc32(request.node.nodeid.encode()))
+    seed(zlib.crc32(test.nodeid.encode()))
     yield
     leaks = []
     for name, state, before in states:
@@ -340,4 +363,5 @@ def sealed_state(request: pytest.FixtureRequest, placed: None) -> Iterator[None]
     restore_functions()
     if (now := variables()) != environment:
         leaks += put_back(environment, now)
+    place_as_before(*before_all)
     assert not leaks, "the test leaks global state:\n" + "\n".join(leaks)
