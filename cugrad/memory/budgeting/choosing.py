@@ -110,7 +110,14 @@ class Candidate(NamedTuple):
         layout, count = self.layout, self.away
         kinds = ("weights", "states") if has_states else ("weights",)
         others = sum([layout.bytes_of(kind) - layout.bytes_of(kind, count) for kind in kinds])
+        others -= 0 if has_states else layout.coming
         return layout.whole(count, layout.count, events, adds) + (layout.fixed + others)
+
+    def in_no_window(self, events: int, adds: bool) -> int:
+        """Bytes of them, and of what is placed on the device, as such a step begins."""
+        on_device = [self.places[kind] == "device" for kind in KINDS]
+        stay = self.of_those_that_stay(events, adds=adds)[0]
+        return int(stay + self.placed(events, adds)[0][on_device].sum())
 
 
 class ModelParts:
@@ -119,10 +126,12 @@ class ModelParts:
     """
 
     def __init__(
-        self, parts: Sequence[ModelPart], fixed: int, in_pieces: bool, on_host: bool
-    ) -> None:
+        self, parts: Sequence[ModelPart], fixed: int, in_pieces: bool, on_host: bool,
+        coming: int = 0,
+    ) -> None:  # fmt: skip
         self.parts, self.fixed, self.in_pieces = list(parts), fixed, in_pieces
         self.on_host = on_host
+        self.coming = coming  # of the fixed bytes those of states that the first step makes
         self.sums = {k: [0, *accumulate([getattr(p, k) for p in parts])] for k in KINDS}
         self.most = {k: [0, *accumulate([getattr(p, k) for p in parts], max)] for k in KINDS}
         stay = [p.weights + p.states + p.work for p in reversed(parts)]
@@ -135,7 +144,11 @@ class ModelParts:
 
     def sorted(self, key: Any) -> ModelParts:
         """The same, in another order."""
-        return ModelParts(sorted(self.parts, key=key), self.fixed, self.in_pieces, self.on_host)
+        return self.with_parts(sorted(self.parts, key=key))
+
+    def with_parts(self, parts: Sequence[ModelPart]) -> ModelParts:
+        """The same beside other parts."""
+        return ModelParts(parts, self.fixed, self.in_pieces, self.on_host, self.coming)
 
     def whole(self, first: int, last: int, events: int, adds: bool) -> Any:
         """Bytes of the gradients of some parts that are there, by event: those that are whole, or

@@ -47,6 +47,7 @@ class Inventory:
         states = {id(p): rehearsals.of(*trained[id(p)], p) for p in params if id(p) in trained}
         self.params = [(id(p), p.nbytes, p.requires_grad) for p in params]
         fixed, parts = sum([in_blocks(b.nbytes, block) for b in self.model.buffers()]), []
+        coming = 0
         for p in reversed(params):
             nbytes = in_blocks(p.nbytes, block)
             # of a master there are its gradient and what comes out, of twice the size each
@@ -57,8 +58,10 @@ class Inventory:
                 parts.append(part)
             else:
                 fixed += part.weights + part.gradients + part.states
+                has_state = id(p) in trained and trained[id(p)][0].state.get(p)
+                coming += 0 if has_state else part.states
         in_pieces = not is_host and all(each._by_element for each in self.optimizers)
-        self.layout = ModelParts(parts, fixed, in_pieces, is_host)
+        self.layout = ModelParts(parts, fixed, in_pieces, is_host, coming)
 
     def resident_now(self) -> int:
         """Bytes of the model on its device that no window counts."""

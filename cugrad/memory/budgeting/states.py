@@ -273,8 +273,8 @@ class StatesOfBudget:
             step, shifts = self._seen.step, self._seen.shifts(chosen)
             later = shifted(step, shifts.tolist())
             adds = self._seen.passes > 1
-            more = chosen.of_those_that_stay(len(shifts), adds=adds)[0] - self._seen.stay[0]
-            seen.restart(later, int(more), owner.limit, owner.placements, adds)
+            more = chosen.in_no_window(len(shifts), adds) - int(self._seen.stay[0])
+            seen.restart(later, more, owner.limit, owner.placements, adds)
         if self.context is not None:
             self.context.bring_back = chosen.is_on_device
         self.end()
@@ -341,7 +341,7 @@ class StatesOfBudget:
         assert before is not None
         n = len(step.events)
         parts = [p._replace(whole=self._events.get(p.key, n - 1)) for p in of.parts]
-        self.inventory.layout = ModelParts(parts, of.fixed, of.in_pieces, of.on_host)
+        self.inventory.layout = of.with_parts(parts)
         before = before._replace(layout=self.inventory.layout)
         stay = before.of_those_that_stay(n, has_states=False)
         placed = np.array(seen.training, np.int64) if any(seen.training) else before.placed(n)

@@ -246,3 +246,34 @@ def test_the_least_that_an_error_names_is_enough(network: str) -> None:
                 assert text is not None
                 limit = int(float(text[1]) * 1024 ** " KM".index(text[2]) * 1.001)
     assert run(limit) <= limit
+
+
+@pytest.mark.parametrize("share", [0.6, 0.95])
+def test_a_choice_foresees_what_its_steps_take(share: float) -> None:
+    """With what an optimizer keeps of small parameters, too, which the first step makes."""
+
+    def run(limit: int | None) -> tuple[int, Any]:
+        cugrad.manual_seed(0)
+        net = deep(64, 6).to("simulated")
+        optimizer = cugrad.optim.Adam(net.parameters(), amsgrad=True)
+        x = cugrad.rand(64, 64, device="simulated")
+        gc.collect()
+        DEVICE.synchronize()
+        DEVICE.reset_peak_memory_stats()
+        budget: Any = cugrad.enable_grad()
+        if limit is not None:
+            budget = memory.budget(limit, model=net, optimizer=optimizer, bring_back=True)
+        with budget as plan:
+            for step in range(4):
+                optimizer.zero_grad()
+                net(x).square().mean().backward()
+                optimizer.step()
+                if limit is not None and step:
+                    assert plan.last.peak <= min(plan._states.chosen.peak + 512, limit)
+                    assert plan.last.now.plan.forecast.peak <= plan._states.chosen.peak + limit // 100
+            return int(DEVICE.max_memory_allocated()), plan
+
+    gc.collect()
+    base = DEVICE.memory_allocated()
+    peak, _ = run(None)
+    run(base + int(share * (peak - base)))
