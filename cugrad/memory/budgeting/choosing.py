@@ -132,6 +132,8 @@ class ModelParts:
         self.parts, self.fixed, self.in_pieces = list(parts), fixed, in_pieces
         self.on_host = on_host
         self.coming = coming  # of the fixed bytes those of states that the first step makes
+        self._whole = np.array([max(p.whole, 0) for p in parts], np.int64)
+        self._gradients = np.array([p.gradients for p in parts], np.int64)
         self.sums = {k: [0, *accumulate([getattr(p, k) for p in parts])] for k in KINDS}
         self.most = {k: [0, *accumulate([getattr(p, k) for p in parts], max)] for k in KINDS}
         stay = [p.weights + p.states + p.work for p in reversed(parts)]
@@ -155,15 +157,13 @@ class ModelParts:
         all, if the step adds to those of a pass before.
         """
         if adds:
-            return np.full(events, sum([p.gradients for p in self.parts[first:last]]), np.int64)
+            return np.full(events, self._gradients[first:last].sum(), np.int64)
         return np.cumsum(self.made(last, events) - self.made(first, events))
 
     def made(self, count: int, events: int) -> Any:
         """Bytes of the gradients of the first parts that become whole in each event."""
-        parts = self.parts[:count]
-        when = np.array([min(max(p.whole, 0), events - 1) for p in parts], np.int64)
-        nbytes = np.array([p.gradients for p in parts], np.int64)
-        return np.bincount(when, nbytes, events).astype(np.int64)
+        when = np.minimum(self._whole[:count], events - 1)
+        return np.bincount(when, self._gradients[:count], events).astype(np.int64)
 
     def bytes_of(self, kind: str, count: int | None = None) -> int:
         """Of the first parts, or of all."""

@@ -35,6 +35,7 @@ class Inventory:
         self.disk, self.has_masters, self.step = disk, has_masters, step
         self.least = min(LEAST, owner.limit >> 10)
         self.params: list[tuple[int, int, bool]] = []
+        self.later = 0  # bytes of what stays that the first step begins without
 
     def count(self) -> None:
         """Bytes of each kind that may be elsewhere, and of what stays."""
@@ -47,7 +48,7 @@ class Inventory:
         states = {id(p): rehearsals.of(*trained[id(p)], p) for p in params if id(p) in trained}
         self.params = [(id(p), p.nbytes, p.requires_grad) for p in params]
         fixed, parts = sum([in_blocks(b.nbytes, block) for b in self.model.buffers()]), []
-        coming = 0
+        coming = self.later = 0
         for p in reversed(params):
             nbytes = in_blocks(p.nbytes, block)
             # of a master there are its gradient and what comes out, of twice the size each
@@ -60,6 +61,7 @@ class Inventory:
                 fixed += part.weights + part.gradients + part.states
                 has_state = id(p) in trained and trained[id(p)][0].state.get(p)
                 coming += 0 if has_state else part.states
+                self.later += part.gradients + (0 if has_state else part.states)
         in_pieces = not is_host and all(each._by_element for each in self.optimizers)
         self.layout = ModelParts(parts, fixed, in_pieces, is_host, coming)
 

@@ -39,6 +39,7 @@ class Lessons:
         )
         self.last: SeenStep | None = None  # what the last step of a known kind followed, or taught
         self.latest: SeenStep | None = None  # the same of the last step, until someone has seen it
+        self.later = 0  # bytes that steps begin with which the one that is measured does not have
         self.adds = False  # whether the step has added to gradients of a pass before
         self.told = 0  # bytes that steps took at most, since the budget was entered
 
@@ -64,13 +65,14 @@ class Lessons:
             step = measuring.step(rates, self.placements, self.small, 0)
             limit, plan = self.limit, known_steps.as_measured(step, measuring.peak)
         course = Tuning(step, 0, limit, plan)
-        course.is_last, fits = not fits, plan.needs <= self.limit
+        later, self.later = self.later, 0
+        course.is_last, fits = not fits, plan.needs + later <= self.limit
         seen_step = SeenStep(did, step, measuring.before, course)
         seen_step.first_peak = seen_step.peak = measuring.peak
         seen_step.training = [span.training for span in measuring.spans]
         self.last = self.latest = seen_step
         if not fits:
-            raise known_steps.too_few(self.limit, plan)
+            raise known_steps.too_few(self.limit, plan, later)
         self.check(measuring.peak, "the first step of its kind, which is measured with all that "
                     "it saves away; those that follow a plan will fit")  # fmt: skip
         if did.sizes:
@@ -87,7 +89,7 @@ class Lessons:
             return None
         least = max(measuring.peak, self.backend.max_memory_allocated())
         least += int(asked[1].replace(",", ""))
-        return None if least <= self.limit else known_steps.ran_out(self.limit, least)
+        return None if least <= self.limit else known_steps.ran_out(self.limit, least + self.later)
 
     def take_latest(self) -> SeenStep | None:
         """What the last step followed, or taught, once; None if there was none, or of no kind that

@@ -177,6 +177,7 @@ class StatesOfBudget:
         """Sends away what can be, as long as nothing is known of the step."""
         if self.chosen is None:
             self.inventory.count()
+            self.owner._lessons.later = self.inventory.later
             self.chosen = self.inventory.frugal()
             self._recall()
         self._enter(self.chosen)
@@ -226,9 +227,8 @@ class StatesOfBudget:
         # in each step: with such a hook backward may come to gradients in another order
         self._handles += [
             param.register_post_accumulate_grad_hook(self._is_whole)
-            for param in self.model.parameters()
-            if param.requires_grad
-        ]
+            for param in self.model.parameters() if param.requires_grad
+        ]  # fmt: skip
 
     def _release(self, stay: set[int]) -> None:
         """Brings back for good what some parameters have elsewhere."""

@@ -270,7 +270,9 @@ def test_a_choice_foresees_what_its_steps_take(share: float) -> None:
                 optimizer.step()
                 if limit is not None and step:
                     assert plan.last.peak <= min(plan._states.chosen.peak + 512, limit)
-                    assert plan.last.now.plan.forecast.peak <= plan._states.chosen.peak + limit // 100
+                    assert (
+                        plan.last.now.plan.forecast.peak <= plan._states.chosen.peak + limit // 100
+                    )
             return int(DEVICE.max_memory_allocated()), plan
 
     gc.collect()
