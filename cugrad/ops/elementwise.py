@@ -173,7 +173,21 @@ row("sinh", "self", "sinh", ELEMENTWISE, promote="float", self=lambda m, g, self
 row("cosh", "self", "cosh", ELEMENTWISE, promote="float", self=lambda m, g, self: g * m.sinh(self),
     doc="the hyperbolic cosine")  # fmt: skip
 row("tanh", "self", "tanh", ELEMENTWISE, promote="float",
-    self=lambda g, result: g * (1 - result * result), doc="the hyperbolic tangent")  # fmt: skip
+    self=lambda m, g, result: m.tanh_backward(g, result),
+    doc="the hyperbolic tangent")  # fmt: skip
+
+
+def _tanh_backward(xp: Any, grad_output: Any, output: Any) -> Any:
+    y = wide(xp, output)
+    return narrow(xp, wide(xp, grad_output) * (1 - y * y), grad_output)
+
+
+row("tanh_backward", "grad_output output", _tanh_backward, ELEMENTWISE, promote="same",
+    grad_output=lambda m, g, output: m.tanh_backward(g, output),
+    output=lambda g, grad_output, output: g * (grad_output * output * -2),
+    doc="the product of the derivative of tanh, at the result output, with grad_output",
+    public=False, refuses="biu",
+)  # fmt: skip
 row("asinh", "self", "arcsinh", ELEMENTWISE, promote="float",
     self=lambda m, g, self: g * m.rsqrt(self * self + 1),
     doc="the inverse of the hyperbolic sine")  # fmt: skip

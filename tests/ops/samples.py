@@ -651,6 +651,9 @@ sample("matmul", (2, 4, 3), (3, 5))
 sample("matmul", (2, 4, 3), (3,))
 sample("matmul", (3,), (2, 3, 4))
 sample("matmul", (2, 1, 3, 4), (5, 4, 2))
+# complex: the engine conjugates, which PyTorch's does itself
+sample("tanh_backward", (3, 4), unit((3, 4)), reference=lambda np, g, y: g * (1 - y * y),
+       torch=lambda torch, g, y: torch.ops.aten.tanh_backward(g, y.conj()))  # fmt: skip
 sample("linear", (4, 3), (2, 3), (2,),
        reference=lambda np, x, w, b=None: x @ w.T + (0 if b is None else b),
        torch=lambda torch, x, w, b=None: torch.nn.functional.linear(x, w, b))  # fmt: skip
