@@ -251,6 +251,11 @@ def puts() -> list[Case]:
     def put(value: Any, *named: Any) -> None:
         there[named] = value
 
+    def part_of(a: Any, value: Any = 2.0) -> Any:
+        a = a * 1
+        a[0] = value
+        return a
+
     return [
         Case("index_copy", pair, lambda a, b: a.index_copy(0, t, b), "2/3", 3, 3, passes=(4, 5)),
         Case("index_put", pair, lambda a, b: a.index_put((t,), b), "2/3", 3, 3, passes=(4, 5)),
@@ -275,6 +280,8 @@ def puts() -> list[Case]:
              "many/0", 2),
             ("masked_fill_", lambda a: a.masked_fill_(mask, 0.0), "1/0", 1),
         )],
+        Case("y[0] = b, recorded", lambda: (tensor(8, 8), tensor(8)), part_of, "2/5", 2, 4),
+        Case("y[0] = 2, recorded", lambda: (tensor(8, 8),), part_of, "2/5", 2, 3),
         Case("one_hot", lambda: (t,), lambda t: F.one_hot(t, 8), "2/0", 1, 0),
     ]  # fmt: skip
 

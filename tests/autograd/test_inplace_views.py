@@ -835,3 +835,27 @@ def test_hooks_along_a_chain_of_views(change: str, keeps: bool) -> None:
 
     for places in itertools.product(range(1 + len(CHAIN)), repeat=3):
         np.testing.assert_equal(outcome(cugrad, *places), outcome(torch, *places), str(places))
+
+
+@pytest.mark.parametrize("value", ["a tensor", "a number", "a view of itself"])
+def test_a_part_that_is_overwritten_sends_no_gradient_back(value: str, device: str) -> None:
+    """As in PyTorch the old part has no node, so no zeros are made, and added."""
+    x = cugrad.arange(6.0, device=device).reshape(2, 3).requires_grad_()
+    b = cugrad.ones(3, device=device).requires_grad_()
+    y = x * 2
+    part = y[0]
+    part.copy_({"a tensor": b, "a number": cugrad.tensor(7.0, device=device)}.get(value, y[1]))
+    assert y.grad_fn.name() == "torch::autograd::CopySlices"
+    names, nodes = [], [y.grad_fn]
+    while nodes:
+        node = nodes.pop()
+        names.append(node.name())
+        nodes += [n for n, _ in node.next_functions if n is not None]
+    assert names.count("SelectBackward0") == (value == "a view of itself")
+    (y * cugrad.tensor([[1.0], [10.0]], device=device)).sum().backward()
+    ones = [1.0] * 3
+    twos = {"a view of itself": [22.0] * 3}.get(value, [20.0] * 3)
+    assert x.grad.tolist() == [[0.0] * 3, twos]
+    assert (b.grad.tolist() if value == "a tensor" else b.grad) == (
+        ones if value == "a tensor" else None
+    )

@@ -95,12 +95,16 @@ def _execute(
     home = t._array
     backend = backend_of(home)
     recording = bool(mask) and state.grad_enabled and is_differentiable(home.dtype)
-    if not mask and t._requires_grad and op is not COPY:
+    loses = recording and op is COPY and _loses_part(t)
+    if loses:
+        mask &= ~1  # what was there has no gradient: the node of the base says so
+    elif not mask and t._requires_grad and op is not COPY:
         return _overwritten(op, args, params, seq, nodes)
     if recording:
         if t._rare is not None and t._rare.view is not None:
             t._rare.view.check(t, "is being modified inplace")
-        args = _keep_old_value(op, args, mask)
+        if mask:
+            args = _keep_old_value(op, args, mask)
     compute = None
     if _fits(op, arrays):  # no array for the result: large tensors are changed where they lie
         with backend.quiet():
@@ -116,15 +120,23 @@ def _execute(
             _write(op, backend, home, backend.wrap(value))
     if recording:
         t.counter[0] += 1
-        after = make(home)
-        after._counter = t._counter
-        node = new_node(op, args, params, mask, compute, (after,), seq)
-        if nodes is not None:
-            nodes.append(node)
+        node = None
+        if mask:
+            after = make(home)
+            after._counter = t._counter
+            node = new_node(op, args, params, mask, compute, (after,), seq)
+            if nodes is not None:
+                nodes.append(node)
         rebase(t, node)
     else:
         changed(t)
     return t
+
+
+def _loses_part(t: Tensor) -> bool:
+    """Whether a tensor is a part of another one that is recorded, and will know that it is gone."""
+    view = None if t._rare is None else t._rare.view
+    return view is not None and bool(view.base._requires_grad) and not state.levels
 
 
 def _overwritten(

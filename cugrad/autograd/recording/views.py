@@ -319,7 +319,10 @@ def _views_of(base: Tensor) -> Iterator[tuple[Tensor, View]]:
 
 
 def rebase(t: Tensor, node: Any) -> None:
-    """Gives `t`, which was changed in place, a new history; its base and the other views, too."""
+    """Gives `t`, which was changed in place, a new history; its base and the other views, too.
+
+    Without a node `t` is a view that has become constants.
+    """
     view = None if t._rare is None else t._rare.view
     base = t if view is None else view.base
     latest = node if view is None else _copy_slices(base, node, view.steps, t._array)
@@ -377,7 +380,7 @@ def keep_retaining(t: Tensor, latest: Any) -> None:
 
 
 def _copy_slices(base: Tensor, node: Any, steps: tuple[Step, ...], array: Any) -> Any:
-    """The node of `base` after a region of it became the output of `node`."""
+    """The node of `base` after a region of it became the output of `node`, or constants."""
     from ...backends.batched.arrays import levels_of
     from ...ops.table import TABLE
     from ...ops.views.regions import Region
@@ -388,6 +391,6 @@ def _copy_slices(base: Tensor, node: Any, steps: tuple[Step, ...], array: Any) -
     dtype = None if array.dtype == whole.dtype else whole.dtype
     levels = tuple(levels_of(whole)), tuple(levels_of(array))
     region = Region(steps, whole.shape, layout_of(whole), dtype, *levels)
-    part = make(array, True, node)
+    part = make(array, node is not None, node)
     before = make(whole, base._requires_grad, base._node)
     return new_node(TABLE["copy_slices"], (before, part), {"region": region})
