@@ -10,7 +10,7 @@ from ..autograd.autocast import autocasts
 from ..autograd.recording.record import recorded
 from ..dtypes import promote_types, type_name
 from ..functions.calls.arguments import array_of, cast, fresh
-from ..functions.maths.products import matmul, mm, vdot
+from ..functions.maths.products import dot, matmul, mm, vdot
 from ..functions.shapes import views
 from ..functions.shapes.views import permute, reshape
 from ..ops.dims import broadcast_shapes, canonical_dim, int_tuple
@@ -142,8 +142,11 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     rest_b = [d for d in range(m) if d not in second]
     out = [shape_a[d] for d in rest_a] + [shape_b[d] for d in rest_b]
     inner = prod(shape_a[d] for d in first)
-    left = reshape(permute(a, (*rest_a, *first)), (prod(shape_a[d] for d in rest_a), inner))
-    right = reshape(permute(b, (*second, *rest_b)), (inner, prod(shape_b[d] for d in rest_b)))
+    a, b = permute(a, (*rest_a, *first)), permute(b, (*second, *rest_b))
+    if prod(out) == 1:  # one number, which autocast leaves in the dtype of its factors
+        return reshape(dot(reshape(a, (inner,)), reshape(b, (inner,))), tuple(out))
+    left = reshape(a, (prod(shape_a[d] for d in rest_a), inner))
+    right = reshape(b, (inner, prod(shape_b[d] for d in rest_b)))
     return reshape(mm(left, right), tuple(out))
 
 
