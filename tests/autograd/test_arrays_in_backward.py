@@ -43,12 +43,12 @@ def only_arrays() -> Iterator[None]:
                 if isinstance(x, np.generic):
                     wrong.append(f"{op.name} got {name} as {type(x).__name__}")
 
-    before = sys.getprofile()
-    sys.setprofile(watch)
+    before = sys.gettrace()
+    sys.settrace(watch)
     try:
         yield
     finally:
-        sys.setprofile(before)
+        sys.settrace(before)
     assert not wrong, wrong
 
 

@@ -65,7 +65,8 @@ def test_every_action_in_every_mode(subject: str) -> None:
                 warnings.simplefilter("ignore")
                 theirs = outcome(torch, subject, action, mode)
                 ours = outcome(cugrad, subject, action, mode)
-            if all(number(a).startswith(number(b)) for a, b in zip(ours, theirs, strict=True)):
+            if all(a == b or number(a).startswith(number(b))
+                   for a, b in zip(ours, theirs, strict=True)):  # fmt: skip
                 continue
             if not is_explained((subject, action, mode)):
                 wrong.append(f"{action} in {mode}:")
