@@ -70,7 +70,7 @@ def test_halves_hold_what_is_drawn(name: str, kind: str, device: str) -> None:
 
 
 @pytest.fixture
-def on_the_host(placed: None) -> Iterator[None]:
+def on_the_host(sealed_state: None) -> Iterator[None]:
     """New tensors on the CPU, whatever device is under test."""
     with cugrad.device("cpu"):
         yield

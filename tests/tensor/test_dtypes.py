@@ -148,7 +148,7 @@ def test_the_default_dtype_decides_everywhere(lib: Any, default: str) -> None:
 
 
 @pytest.fixture
-def on_the_host(placed: None) -> Iterator[None]:
+def on_the_host(sealed_state: None) -> Iterator[None]:
     """New tensors on the CPU, whatever device is under test."""
     with cugrad.device("cpu"):
         yield

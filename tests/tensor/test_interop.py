@@ -16,7 +16,7 @@ import cugrad
 
 
 @pytest.fixture(autouse=True)
-def on_the_host(placed: None) -> Iterator[None]:
+def on_the_host(sealed_state: None) -> Iterator[None]:
     """NumPy's arrays, buffers and capsules of the CPU are what these tests are about."""
     with cugrad.device("cpu"):
         yield
