@@ -351,6 +351,11 @@ def faults_of_rows(source: str, where: str, namespace: type) -> list[str]:
     return faults
 
 
+def uses_the_namespace(source: str) -> bool:
+    """Whether a file says `xp`, or has rows; most have neither, and are not parsed."""
+    return re.search(r"\bxp\b|\brow\(", source) is not None
+
+
 def _forwards(tree: ast.AST) -> Iterator[tuple[str, int]]:
     """The forwards that rows give by name, each with its line."""
     for node in ast.walk(tree):
@@ -363,7 +368,7 @@ def _forwards(tree: ast.AST) -> Iterator[tuple[str, int]]:
 def forwards_of(sources: list[str]) -> set[str]:
     """The names of all forwards and of every `xp.name` in the sources."""
     names = set()
-    for source in sources:
+    for source in filter(uses_the_namespace, sources):
         tree = ast.parse(source)
         names |= {name for name, _ in _forwards(tree)}
         names |= {

@@ -29,7 +29,7 @@ CUPY_FILES = sorted((PACKAGE / "backends" / "cupy").rglob("*.py"))
 ROW_FILES = sorted(
     path
     for path in PACKAGE.rglob("*.py")
-    if "backends" not in path.parts and "xp" in path.read_text()
+    if "backends" not in path.parts and contract.uses_the_namespace(path.read_text())
 )
 
 
