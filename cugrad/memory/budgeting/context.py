@@ -257,7 +257,7 @@ class budget(OfModel, saved_tensors_hooks):
         plan, measuring = self._following, self._measuring
         number, self._events = self._events, self._events + 1
         if measuring is not None:
-            if self._places.is_leaving:
+            if self._let_gradients_go() or self._places.is_leaving:
                 before = measuring.pause()
                 self._limiter.tighten()
                 measuring.resume(before)

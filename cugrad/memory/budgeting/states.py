@@ -136,10 +136,10 @@ class StatesOfBudget:
         """Bytes that a step of the optimizer takes beside what is placed."""
         return 0 if self.chosen is None else self.chosen.beside_step
 
-    def empty(self) -> None:
+    def empty(self, kinds: tuple[str, ...] = KINDS) -> None:
         """Has all leave that can: a step is measured that takes as little as any."""
-        for window in () if self.context is None else self.context._windows.values():
-            window.unload(window.bytes)
+        for kind, window in ({} if self.context is None else self.context._windows).items():
+            window.unload(window.bytes if kind in kinds else 0)
 
     def comes(self, nbytes: int) -> None:
         """Bytes of what is placed are about to come, for who has asked for them."""

@@ -279,3 +279,19 @@ def test_a_choice_foresees_what_its_steps_take(share: float) -> None:
     base = DEVICE.memory_allocated()
     peak, _ = run(None)
     run(base + int(share * (peak - base)))
+
+
+def test_a_step_that_is_measured_holds_no_gradients() -> None:
+    """Those that leave have left when the next node needs the room."""
+    cugrad.manual_seed(0)
+    net = deep(128, 4).to("simulated")
+    optimizer = cugrad.optim.Adam(net.parameters())
+    x = cugrad.rand(16, 128, device="simulated")
+    with memory.budget("4MiB", model=net, optimizer=optimizer, bring_back=True) as plan:
+        optimizer.zero_grad()
+        net(x).square().mean().backward()
+        optimizer.step()
+        seen = plan._states._seen
+        names = [event.name for event in seen.step.events]
+        nodes = [k for k, name in enumerate(names) if name == "TanhBackward0"]
+        assert len(nodes) == 4 and not any(seen.placed[nodes, 1])
