@@ -121,6 +121,25 @@ else:
                     err_msg=f"{case}: {('samples', 'of images', 'of the grid')[k]}",
                 )  # fmt: skip
 
+    @pytest.mark.parametrize("made", ["grid", "image"])
+    @pytest.mark.parametrize("mode", MODES)
+    def test_of_two_operands_one_may_be_made_of_the_other(mode: str, made: str) -> None:
+        """As in a spatial transformer; under create_graph, too, each has its own gradient alone."""
+        found = []
+        for device, again in (("cuda", True), ("cuda", False), ("cpu", False)):
+            cugrad.manual_seed(0)
+            x = cugrad.randn(2, 3, 4, 5, dtype=cugrad.float64, device="cpu").to(device)
+            if made == "image":
+                x = x[:, :2].permute(0, 2, 3, 1).clone()
+            x.requires_grad_()
+            image = x if made == "grid" else x.permute(0, 3, 1, 2).sin()
+            grid = x[:, :2].permute(0, 2, 3, 1).tanh() if made == "grid" else x
+            y = cugrad.nn.functional.grid_sample(image, grid, mode, align_corners=False)
+            (g,) = cugrad.autograd.grad(y.square().sum(), x, create_graph=again)
+            found.append(g.detach().cpu())
+        for g in found[:2]:
+            cugrad.testing.assert_close(g, found[2])
+
     def test_it_is_differentiated_twice_and_forward_by_tensor_functions() -> None:
         how = {"mode": "bicubic", "padding_mode": "border", "align_corners": False}
         x, grid, _ = (cugrad.tensor(y, device="cuda") for y in

@@ -179,7 +179,8 @@ class GridSample(Function):
                 return (*[None if x is None else make(x) for x in slopes], None)
         tensors, again = ctx.saved_tensors, state.grad_enabled
         with enable_grad():
-            input, grid = (x if again else x.detach().requires_grad_(w)
+            # views: one of the two may be made of the other, or be the same
+            input, grid = (x.view_as(x) if again else x.detach().requires_grad_(w)
                            for x, w in zip(tensors, needed))  # fmt: skip
             result = _by_ops(input, grid, ctx.how)
         leaves = [x for x, w in zip((input, grid), needed) if w]
