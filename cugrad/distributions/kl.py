@@ -196,8 +196,10 @@ def _exponential_families(p: Any, q: Any) -> Tensor:
             f"KL of the families {type(p).__name__} and {type(q).__name__}: want one family; "
             "estimate it by draws, or use register_kl"
         )
-    here = [x if x.requires_grad else x.detach().requires_grad_() for x in p._natural_params]
     with enable_grad():
+        # views: one parameter may be made of another, or be the same
+        here = [x.view_as(x) if x.requires_grad else x.detach().requires_grad_()
+                for x in p._natural_params]  # fmt: skip
         normalizer = p._log_normalizer(*here)
         slopes = grad(normalizer.sum(), here, create_graph=True)
     result = q._log_normalizer(*q._natural_params) - normalizer

@@ -113,6 +113,35 @@ def test_of_an_exponential_family() -> None:
         general(p, laws.Gamma(1.0, 1.0))
 
 
+def test_one_parameter_of_a_family_may_be_made_of_another() -> None:
+    class Own(laws.ExponentialFamily):
+        """Its natural parameters are the tensors that it is given."""
+
+        def __init__(self, *params: Any) -> None:
+            self.params = params
+            super().__init__(params[0].shape, validate_args=False)
+
+        @property
+        def _natural_params(self) -> Any:
+            return self.params
+
+        def _log_normalizer(self, x: Any, y: Any) -> Any:
+            return cugrad.lgamma(x) + cugrad.lgamma(y) - cugrad.lgamma(x + y)
+
+    a = cugrad.tensor([0.5, 1.5], requires_grad=True)
+    q = Own(cugrad.tensor([0.7, 0.8]), cugrad.tensor([1.1, 0.3]))
+    for params in ((a, a.exp()), (a.exp(), a), (a, a)):
+        apart = Own(*[x.detach().requires_grad_() for x in params])
+        general, expected = laws.kl_divergence(Own(*params), q), laws.kl_divergence(apart, q)
+        cugrad.testing.assert_close(general, expected)
+        slopes = cugrad.autograd.grad(expected.sum(), apart._natural_params)
+        for mine, nearest in zip(
+            cugrad.autograd.grad(general.sum(), a, retain_graph=True),
+            cugrad.autograd.grad(params, a, slopes),
+        ):
+            cugrad.testing.assert_close(mine, nearest)
+
+
 def test_normal_vectors_of_two_lengths() -> None:
     p, q = (laws.MultivariateNormal(cugrad.zeros(n), cugrad.eye(n)) for n in (2, 3))
     with pytest.raises(ValueError, match="want one shape"):
