@@ -125,6 +125,20 @@ else:
             for a, b in zip(*found, strict=True):
                 assert cugrad.allclose(a, b)
 
+    def test_hooks_run_once_under_create_graph() -> None:
+        found = []
+        for again in (False, True):
+            x, labels = operands(CASES[0], "float64", "cuda", "together")
+            x = x.detach().clamp(min=-20).requires_grad_()
+            computed = x * 1
+            for hooked in (x, computed):
+                hooked.register_hook(lambda g: g * 3)
+            loss = cugrad.nn.functional.ctc_loss(
+                computed, labels, CASES[0][2], CASES[0][3], reduction="sum"
+            )
+            found.append(cugrad.autograd.grad(loss, x, create_graph=again)[0].detach())
+        assert cugrad.allclose(*found)
+
     def test_it_is_differentiated_twice_and_forward_by_tensor_functions() -> None:
         found: list[list[Any]] = []
         for device in ("cuda", "cpu"):

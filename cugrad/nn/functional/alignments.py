@@ -171,7 +171,8 @@ class CtcLoss(Function):
                 return make(slope), None, None, None
         log_probs, targets = ctx.saved_tensors[:2]
         with enable_grad():
-            x = log_probs if again else log_probs.detach().requires_grad_()
+            # a view: hooks of the tensor itself run in the pass that asks, not in this one, too
+            x = log_probs.view_as(log_probs) if again else log_probs.detach().requires_grad_()
             losses = _by_ops(x, targets, how)
         slopes = grad(losses, [x], g, create_graph=again, materialize_grads=True)
         return slopes[0], None, None, None
