@@ -125,6 +125,17 @@ else:
             for a, b in zip(*found, strict=True):
                 assert cugrad.allclose(a, b)
 
+    def test_gradients_of_many_at_once() -> None:
+        found = []
+        for device in ("cuda", "cpu"):
+            x, labels = operands(CASES[0], "float64", device, "together")
+            x = x.detach().clamp(min=-20).requires_grad_()
+            sizes = CASES[0][2:4]
+            loss = cugrad.nn.functional.ctc_loss(x, labels, *sizes, reduction="none")
+            each = cugrad.eye(len(sizes[0]), dtype=x.dtype, device=device)
+            found.append(cugrad.autograd.grad(loss, x, each, is_grads_batched=True)[0].cpu())
+        assert cugrad.allclose(*found)
+
     def test_hooks_run_once_under_create_graph() -> None:
         found = []
         for again in (False, True):

@@ -140,6 +140,20 @@ else:
         for g in found[:2]:
             cugrad.testing.assert_close(g, found[2])
 
+    def test_gradients_of_many_at_once() -> None:
+        found: list[Any] = []
+        for device in ("cuda", "cpu"):
+            x, grid, g = (cugrad.tensor(y, device=device) for y in
+                          operands((1, 2, 4, 5), (3, 2), "float64", "dense"))  # fmt: skip
+            x.requires_grad_(), grid.requires_grad_()
+            y = cugrad.nn.functional.grid_sample(x, grid, align_corners=False)
+            slopes = cugrad.autograd.grad(
+                y, (x, grid), cugrad.stack([g, 2 * g.sin()]), is_grads_batched=True
+            )
+            found.append([slope.cpu() for slope in slopes])
+        for a, b in zip(*found, strict=True):
+            assert cugrad.allclose(a, b)
+
     def test_it_is_differentiated_twice_and_forward_by_tensor_functions() -> None:
         how = {"mode": "bicubic", "padding_mode": "border", "align_corners": False}
         x, grid, _ = (cugrad.tensor(y, device="cuda") for y in

@@ -14,6 +14,7 @@ from ...autograd.mode import enable_grad, state
 from ...autograd.recording.record import recorded
 from ...autograd.recording.saved import arrays
 from ...backends import backend_of
+from ...backends.batched.arrays import levels_of
 from ...functions import FUNCTIONS
 from ...functions.creation.factories import as_tensor, full, zeros
 from ...functions.creation.ranges import arange
@@ -164,7 +165,7 @@ class CtcLoss(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """By a kernel, or by tensor functions, so that it can be differentiated in turn."""
         g, again, how = grads[0], state.grad_enabled, ctx.how
-        if ctx.by_kernel and not again:
+        if ctx.by_kernel and not (again or levels_of(g._array)):
             backward = backend_of(g._array).ctc_loss_backward
             slope = backward(g._array, *arrays(ctx), how.blank, how.longest)
             if slope is not None:

@@ -14,6 +14,7 @@ from ...autograd.mode import enable_grad, state
 from ...autograd.recording.record import recorded
 from ...autograd.recording.saved import arrays
 from ...backends import backend_of
+from ...backends.batched.arrays import levels_of
 from ...dtypes import float32
 from ...functions.calls.arguments import fresh
 from ...functions.creation.factories import ones
@@ -172,7 +173,7 @@ class GridSample(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         """By a kernel, or by tensor functions, so that it can be differentiated in turn."""
         needed, g = ctx.needs_input_grad, grads[0]
-        if ctx.by_kernel and not state.grad_enabled:
+        if ctx.by_kernel and not (state.grad_enabled or levels_of(g._array)):
             backward = backend_of(g._array).grid_sample_backward
             slopes = backward(g._array, *arrays(ctx), *needed[:2], ctx.how)
             if slopes is not None:
