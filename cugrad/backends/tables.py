@@ -57,7 +57,7 @@ def table_of(backend: Any, shape: Shape, dtype: Any, function: Function, *number
     stream = backend.current_stream()
     if stream.is_capturing():  # what is made now is there when the graph is replayed
         return _made_anew(backend, shape, dtype, function, numbers)
-    key = backend, stream, shape, np.dtype(dtype), function, numbers
+    key = backend, backend.current_device(), stream, shape, np.dtype(dtype), function, numbers
     table = _tables.get(key)
     if table is None:
         table = _made_anew(backend, shape, dtype, function, numbers)

@@ -27,11 +27,13 @@ EARLY = ("_hypothesis_pytestplugin", "_pytest.setupplan", "_pytest.unittest", "_
          "tomllib", "unittest.mock", "xdist.looponfail", "xdist.newhooks",
          "xdist.plugin")  # fmt: skip
 _first: list[subprocess.Popen[str]] = []
+_began: list[int] = []  # the process that has begun it
 
 
 def run(words: Sequence[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Runs pytest on the fake CUDA in a process with that environment alone."""
-    if not _first:
+    if not _first or _began != [os.getpid()]:
+        _began[:], _first[:] = [os.getpid()], []
         _first.append(subprocess.Popen(
             [sys.executable, "-m", __name__], cwd=ROOT, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -51,9 +53,10 @@ def run(words: Sequence[str], environment: dict[str, str]) -> subprocess.Complet
 
 
 def end() -> None:
-    """Ends the process that is forked, if it was begun."""
+    """Ends the process that is forked, if it was begun; not in a fork of the one that began it."""
     for process in _first:
-        process.communicate()
+        if _began == [os.getpid()]:
+            process.communicate()
     _first.clear()
 
 
