@@ -56,6 +56,8 @@ def fuse(function: Callable[..., Any]) -> Callable[..., Any]:
     >>> y.shape, x.grad.shape
     (torch.Size([2, 2]), torch.Size([2, 2]))
     """
+    if not callable(function):
+        raise TypeError(f"fuse: function: got {type(function).__name__}, want a callable")
     plans: dict[Any, Any] = {}
     warned: list[str] = []
 

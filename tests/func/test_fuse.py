@@ -277,3 +277,8 @@ else:
         both = [program(f, *arguments(((3, 4), (3, 4)), torch.float64)) for f in (chain, fused)]
         for a, b in zip(*both, strict=True):
             torch.testing.assert_close(a, b)
+
+
+def test_what_is_no_function_is_refused() -> None:
+    with pytest.raises(TypeError, match="fuse: function: got int, want a callable"):
+        torch.fuse(3)  # type: ignore[arg-type]

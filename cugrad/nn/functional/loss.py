@@ -73,7 +73,9 @@ def _numbers(x: Tensor, other: Tensor) -> Tensor:
     if x._array.dtype.kind != "b":
         return x
     if other._array.dtype.kind == "b":
-        raise NotImplementedError("a loss of differences is not implemented for 'Bool'")
+        raise NotImplementedError(
+            "a loss of differences is not implemented for 'Bool': convert an operand, x.float()"
+        )
     return x.to(other.dtype)
 
 

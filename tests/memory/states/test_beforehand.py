@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 import cugrad
 from cugrad import backends, memory
 from cugrad.backends import simulated
-from cugrad.memory.states.placed import HOMES
 from cugrad.memory.states.steps import StatesElsewhere
 from cugrad.memory.states.within_backward import beforehand
 from cugrad.memory.states.within_backward.beforehand import Beforehand, Taken
@@ -23,11 +21,7 @@ OPTIONS: Any = {**STREAMED, "min_bytes": 512, "window": "9KiB"}
 Program = Callable[[Training, int], None]
 
 
-@pytest.fixture(autouse=True)
-def nothing_stays_placed() -> Iterator[None]:
-    yield
-    gc.collect()
-    assert not HOMES
+pytestmark = pytest.mark.usefixtures("nothing_stays_placed")
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import re
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,23 +13,12 @@ import cugrad
 from cugrad import backends, memory
 from cugrad.memory.budgeting import states
 from cugrad.memory.budgeting.planning import search
-from cugrad.memory.states.placed import HOMES
+from tests.memory.states.training import deep
 
 DEVICE: Any = backends.get("simulated")
 
 
-@pytest.fixture(autouse=True)
-def nothing_stays_placed() -> Iterator[None]:
-    yield
-    gc.collect()
-    assert not HOMES
-
-
-def deep(width: int, depth: int) -> Any:
-    layers: list[Any] = []
-    for _ in range(depth):
-        layers += [cugrad.nn.Linear(width, width), cugrad.nn.Tanh()]
-    return cugrad.nn.Sequential(*layers)
+pytestmark = pytest.mark.usefixtures("nothing_stays_placed")
 
 
 @pytest.mark.parametrize("share", [0.35, 0.5])

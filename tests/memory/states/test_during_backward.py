@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ import cugrad
 from cugrad import backends, memory
 from cugrad.backends import simulated
 from cugrad.memory.states.home import Home
-from cugrad.memory.states.placed import HOMES
 from tests.memory.states.training import Training, arrays_of, same, train, values_of
 
 DEVICE: Any = backends.get("simulated")
@@ -29,11 +27,7 @@ PLACES: dict[str, Any] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def nothing_stays_placed() -> Iterator[None]:
-    yield
-    gc.collect()
-    assert not HOMES
+pytestmark = pytest.mark.usefixtures("nothing_stays_placed")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import errno
 import gc
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from types import SimpleNamespace
@@ -42,11 +42,7 @@ WHERE = ("all on the host", "states on the host", "all streamed", "all on disk")
 CASES = [(WHERE[k % 2 + 2 * later], stage) for k, stage in enumerate(STAGES) for later in (0, 1)]
 
 
-@pytest.fixture(autouse=True)
-def nothing_stays_placed() -> Iterator[None]:
-    yield
-    gc.collect()
-    assert not HOMES
+pytestmark = pytest.mark.usefixtures("nothing_stays_placed")
 
 
 def options(place: str, **others: Any) -> Any:

@@ -5,7 +5,6 @@ nothing.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,18 +12,13 @@ import pytest
 import cugrad
 from cugrad import backends, memory
 from cugrad.backends import simulated
-from cugrad.memory.states.placed import HOMES
 
 DEVICE: Any = backends.get("simulated")
 W = 128
 ONE = 4 * W * W  # bytes of a weight
 
 
-@pytest.fixture(autouse=True)
-def nothing_stays_placed() -> Iterator[None]:
-    yield
-    gc.collect()
-    assert not HOMES
+pytestmark = pytest.mark.usefixtures("nothing_stays_placed")
 
 
 def training(depth: int) -> tuple[Any, Any, Any]:

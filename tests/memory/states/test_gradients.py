@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,18 +9,13 @@ import pytest
 import cugrad
 from cugrad import memory
 from cugrad.backends import simulated
-from cugrad.memory.states.placed import HOMES
 from tests.memory.states.training import PLACES, arrays_of, clip_one_by_one, norms_one_by_one, same
 
 WEIGHT, COUNT, STEPS = 64 * 64 * 4, 12, 4
 WAYS = ["norm", "values", "unscaled", "unscaled, norm"]
 
 
-@pytest.fixture(autouse=True)
-def nothing_stays_placed() -> Iterator[None]:
-    yield
-    gc.collect()
-    assert not HOMES
+pytestmark = pytest.mark.usefixtures("nothing_stays_placed")
 
 
 def stack() -> Any:

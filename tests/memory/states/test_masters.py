@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +10,6 @@ import pytest
 import cugrad
 from cugrad import memory
 from cugrad.backends import simulated
-from cugrad.memory.states.placed import HOMES
 from cugrad.memory.states.within_backward.beforehand import Beforehand
 from cugrad.nn.functional import cross_entropy
 from cugrad.optim.rules.steps import _Step
@@ -25,11 +22,7 @@ NAMES = [name for name in EACH if name not in ("LBFGS", "SparseAdam")]
 OPTIONS: Any = {"masters": "float32", "min_bytes": 256, "window": "9KiB"}
 
 
-@pytest.fixture(autouse=True)
-def nothing_stays_placed() -> Iterator[None]:
-    yield
-    gc.collect()
-    assert not HOMES
+pytestmark = pytest.mark.usefixtures("nothing_stays_placed")
 
 
 class Loop:

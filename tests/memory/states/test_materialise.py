@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +10,12 @@ import pytest
 
 import cugrad
 from cugrad import backends, memory
-from cugrad.memory.states.placed import HOMES
 from tests.memory.states.training import Net, arrays_of, same
 
 DEVICE: Any = backends.get("simulated")
 
 
-@pytest.fixture(autouse=True)
-def nothing_stays_placed() -> Iterator[None]:
-    yield
-    gc.collect()
-    assert not HOMES
+pytestmark = pytest.mark.usefixtures("nothing_stays_placed")
 
 
 @pytest.mark.parametrize("given", ["tensors", "a path", "its text", "the folder"])

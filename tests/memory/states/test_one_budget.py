@@ -6,7 +6,6 @@ import contextlib
 import copy
 import gc
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,24 +14,12 @@ import cugrad
 from cugrad import backends, memory
 from cugrad.backends import simulated
 from cugrad.memory.budgeting import choosing
-from cugrad.memory.states.placed import HOMES
-from tests.memory.states.training import arrays_of, clip_one_by_one, same
+from tests.memory.states.training import arrays_of, clip_one_by_one, deep, same
 
 DEVICE: Any = backends.get("simulated")
 
 
-@pytest.fixture(autouse=True)
-def nothing_stays_placed() -> Iterator[None]:
-    yield
-    gc.collect()
-    assert not HOMES
-
-
-def deep(width: int, depth: int) -> Any:
-    layers: list[Any] = []
-    for _ in range(depth):
-        layers += [cugrad.nn.Linear(width, width), cugrad.nn.Tanh()]
-    return cugrad.nn.Sequential(*layers)
+pytestmark = pytest.mark.usefixtures("nothing_stays_placed")
 
 
 class Recurrent(cugrad.nn.Module):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ import cugrad
 from cugrad import backends, memory
 from cugrad.backends import simulated
 from cugrad.memory.states.pieces import Pieces
-from cugrad.memory.states.placed import HOMES
 from cugrad.memory.states.within_backward.beforehand import Beforehand
 from tests.memory.states.training import PLACES, Training, same, train, values_of
 
@@ -21,11 +19,7 @@ STREAMED, DURING = PLACES["all streamed"], {"step": "during backward"}
 SMALL: Any = {"window": "1KiB"}  # as much as one of the weights
 
 
-@pytest.fixture(autouse=True)
-def nothing_stays_placed() -> Iterator[None]:
-    yield
-    gc.collect()
-    assert not HOMES
+pytestmark = pytest.mark.usefixtures("nothing_stays_placed")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import cugrad
 from cugrad.nn.functional import cross_entropy
 from cugrad.nn.utils import clip_grad
 
-__all__ = ["FEATURES", "PLACES", "arrays_of", "clip_one_by_one", "norms_one_by_one", "same",
+__all__ = ["FEATURES", "PLACES", "arrays_of", "clip_one_by_one", "deep", "norms_one_by_one", "same",
            "train", "values_of"]  # fmt: skip
 
 PLACES: dict[str, dict[str, str]] = {
@@ -28,6 +28,14 @@ PLACES: dict[str, dict[str, str]] = {
 FEATURES = ("clip", "accumulate", "scaler", "tied", "frozen", "closure", "groups", "zeros",
             "clip values")  # fmt: skip
 WORDS = 16
+
+
+def deep(width: int, depth: int) -> Any:
+    """Layers of one width."""
+    layers: list[Any] = []
+    for _ in range(depth):
+        layers += [cugrad.nn.Linear(width, width), cugrad.nn.Tanh()]
+    return cugrad.nn.Sequential(*layers)
 
 
 def norms_one_by_one() -> Any:
