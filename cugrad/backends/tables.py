@@ -1,7 +1,6 @@
 """Tables that ops read, such as the weights of a resampling: made where they are read.
 
 What a host made would have to be copied to a device, each time, and not while a graph is captured.
-A device keeps some small ones for the stream that made them; a graph makes its own.
 """
 
 from __future__ import annotations
@@ -25,12 +24,9 @@ Array = Any
 Function = Callable[..., Array]  # of `xp`, the places along each dim as floats, and numbers
 Shape = tuple[int, ...]
 MOST_KERNELS = 512  # that are kept; then it begins anew
-MOST_TABLES, MOST_BYTES = 64, 1 << 20  # that are kept on devices, of so many bytes each
 FLOAT64 = np.dtype("float64")
 
 _kernels: dict[Any, Callable[[list[Array]], list[Array]] | None] = {}
-_tables: dict[Any, Array] = {}
-_giving_back: set[Any] = set()  # backends that have `_tables` forgotten when memory is short
 
 
 def table_beside(array: Array, shape: Shape, dtype: Any, function: Function, *numbers: Any) -> Any:
@@ -47,40 +43,10 @@ def table_of(backend: Any, shape: Shape, dtype: Any, function: Function, *number
     """The array whose element at a place is `function(xp, *place, *numbers)`, in a dtype.
 
     The function computes elementwise in float64, with what all namespaces have: it is one kernel
-    where the backend makes them. A host keeps what it has made, and so may a device: a table
-    is only read.
+    where the backend makes them. A host keeps what it has made.
     """
     if backend.device_type == "cpu":
         return _on_host(shape, function, numbers).astype(dtype)
-    if not backend.keeps_launches:
-        return _made_anew(backend, shape, dtype, function, numbers)
-    stream = backend.current_stream()
-    if stream.is_capturing():  # what is made now is there when the graph is replayed
-        return _made_anew(backend, shape, dtype, function, numbers)
-    key = backend, backend.current_device(), stream, shape, np.dtype(dtype), function, numbers
-    table = _tables.get(key)
-    if table is None:
-        table = _made_anew(backend, shape, dtype, function, numbers)
-        if table.nbytes <= MOST_BYTES:
-            if len(_tables) >= MOST_TABLES:
-                _tables.clear()
-            if backend not in _giving_back:
-                _giving_back.add(backend)
-                backend.on_out_of_memory(_forget_tables)
-            _tables[key] = table
-    return table
-
-
-def _forget_tables() -> bool:
-    """Whether there were any."""
-    has_some = bool(_tables)
-    _tables.clear()
-    return has_some
-
-
-def _made_anew(
-    backend: Any, shape: Shape, dtype: Any, function: Function, numbers: tuple[Any, ...]
-) -> Array:
     places = _places(backend.xp, shape)
     kernel = _kernel(backend, shape, dtype, function, numbers, places)
     if kernel is not None:

@@ -58,6 +58,7 @@ def play_cuda() -> None:
     os.environ.setdefault("CUGRAD_FUSED", "0")  # with 1 each kernel is compiled: a second or two
     from tests.support import fake_cuda
 
+    fake_cuda.COUNT = int(os.environ["CUGRAD_FAKE_DEVICES"])
     fake_cuda.install()
 
 
