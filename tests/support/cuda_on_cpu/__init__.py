@@ -42,7 +42,9 @@ CHECKED = (
     "-fsanitize=alignment,bounds,shift,integer-divide-by-zero,signed-integer-overflow",
 )  # fmt: skip
 UNCHECKED = ("-O1", "-ffp-contract=off", "-fno-extern-tls-init")
-SHARED = ("-shared", "-Wl,-Bsymbolic")
+# Nothing is searched in the C++ library, which takes a linker ten times as long: `load` brings it.
+SHARED = ("-shared", "-nodefaultlibs", "-Wl,-Bsymbolic")
+NEEDED = ("libstdc++.so.6", "libm.so.6")
 MEETING = re.compile(r"__sync|_sync\(|__shared__|__threadfence|atomic[A-Z]")
 KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(")
 DYNAMIC = re.compile(r"extern\s+__shared__\s+(?:__align__\(\d+\)\s+)?([\w ]+?)\s+(\w+)\[\];")
@@ -51,6 +53,7 @@ OWNER = re.compile(r"_ZZN[KVRO]*(\d+)n(\d+)")
 A_WEEK = 7 * 24 * 3600.0
 MAX_SHARED = 227 * 1024
 ONE_AT_A_TIME = threading.Lock()  # the machine of a library runs one launch
+STACKS: list[int | None] = [None]  # of the threads of a block, which the first launch makes
 
 
 class KernelError(AssertionError):
@@ -70,7 +73,7 @@ class Range(ctypes.Structure):
 
 class Launch(ctypes.Structure):
     _fields_ = [
-        ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint),
+        ("stacks", ctypes.c_void_p), ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint),
         ("races", ctypes.c_uint), ("early_exit", ctypes.c_uint), ("in_turns", ctypes.c_uint),
         ("watched", ctypes.c_uint), ("low", ctypes.c_uint), ("high", ctypes.c_uint),
         ("seed", ctypes.c_uint64), ("first", ctypes.c_uint64), ("blocks", ctypes.c_uint64),
@@ -162,9 +165,9 @@ def library(sources: Sequence[str], checks: bool) -> Path:
     texts["kernels.cpp"] = "".join(parts)
     words = "-include", str(header(flags))
     if not checks:
-        return built(".so", texts, *flags, *words, *SHARED, "kernels.cpp", str(runs))
+        return built(".so", texts, *flags, *words, *SHARED, "kernels.cpp", str(runs), "-lgcc")
     kernels = built(".o", texts, *flags, *words, "-c", "kernels.cpp")  # linked without libtsan
-    return built(".so", {}, *SHARED, str(kernels), str(runs))
+    return built(".so", {}, *SHARED, str(kernels), str(runs), "-lgcc")
 
 
 @cache
@@ -209,6 +212,8 @@ class Program:
     def load(self) -> ctypes.CDLL:
         if self.path is None:
             self.path = library([self.source], self.checks)
+        for name in NEEDED:
+            ctypes.CDLL(name, ctypes.RTLD_GLOBAL)
         return ctypes.CDLL(str(self.path))
 
     @staticmethod
@@ -268,10 +273,12 @@ class Kernel:
         how.first, how.blocks = only.start, len(only)
         error = ctypes.create_string_buffer(2048)
         with ONE_AT_A_TIME:
+            how.stacks = STACKS[0]
             failed = self._library.on_cpu_launch(
                 self._entry, pointers, (Range * len(ranges))(*ranges), len(ranges),
                 ctypes.byref(how), error,
             )  # fmt: skip
+            STACKS[0] = how.stacks
         if failed:
             text = re.sub(r"@([0-9a-f]+)", self._line, error.value.decode())
             raise KernelError(f"{self.name}: {text}")
@@ -287,6 +294,7 @@ class Kernel:
             )
         three = ctypes.c_uint * 3
         return Launch(
+            None,
             three(*g),
             three(*b),
             shared,

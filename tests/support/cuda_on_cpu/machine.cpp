@@ -37,8 +37,10 @@ struct Cell { Access writes[2], reads[2]; };  // of two at least one is another 
 struct Range { char* low; size_t size; int read_only; Cell* cells; };
 struct Known { uint32_t epoch, thread; };  // what of another block comes before: see `ordered`
 constexpr size_t STACK = 64 << 10, GUARD = 4 << 10;
+constexpr size_t MOST_THREADS = 1024;
 constexpr size_t DYNAMIC = 227 << 10, PATIENCE = 100'000'000;
-constexpr uint32_t ATOMIC = 1u << 31;
+constexpr size_t MOST_CELLS = 1 << 14;  // of a range that stay for the next launch
+constexpr uint32_t ATOMIC = 1u << 31, EPOCHS = 1u << 31;
 
 static std::vector<Fibre> fibres;
 static std::vector<Brought> brought;  // as it was when a warp met
@@ -50,10 +52,10 @@ static std::map<const void*, std::map<uint32_t, Known>> released;  // by the ato
 static std::vector<bool> fenced;
 static Range fixed, own, dynamic, module;  // of `fixed`, the kernels' of all sources, its source's
 static jmp_buf scheduler;
-static char *message, *stacks, *host_stack;
-static size_t stack_count, slice, spent;
-static const size_t KEPT_STACKS = 128;  // of a library; a process may have 65,530 pieces of memory
-static uint32_t epoch, first_epoch, block_number;
+static std::vector<std::pair<Cell*, size_t>> stores;  // of cells, which later launches take again
+static char *message, *host_stack;
+static size_t slice, spent;
+static uint32_t epoch, launch_epoch, first_epoch, block_number;
 static int current = -1, threads, exited, votes, barrier_votes, races, early_exit;
 static bool failed, in_turns, watched;
 static void **arguments, (*kernel)(void**);
@@ -141,7 +143,7 @@ extern "C" void on_cpu_add_product(float (&d)[4], const Brought* brought, int is
 
 static bool ordered(const Access& a, uint32_t me)  // does it come before, whatever the schedule?
 {
-    if (!a.thread || a.thread == me) return true;
+    if (a.epoch < launch_epoch || a.thread == me) return true;
     uint32_t block = (a.thread - 1) / threads;
     if (block != block_number) {
         auto found = known.find(block);
@@ -169,14 +171,31 @@ static void race(const Access& a, int how, const char* earlier, const Range& r, 
                 "barrier between", place_of(r), offset, word(how), line, earlier,
                 (a.thread - 1) % threads, (a.thread - 1) / threads, a.line & ~ATOMIC);
 }
+static Cell* cells_of(const Range& r)  // what an earlier launch has left in them is of no account
+{
+    size_t k = &r == &fixed ? 0 : &r == &dynamic ? 1 : 2 + (&r - arrays.data());
+    if (stores.size() <= k) stores.resize(k + 1);
+    auto& [cells, count] = stores[k];
+    if (count < r.size + 1) {
+        free(cells);
+        cells = (Cell*)calloc(count = r.size + 1, sizeof(Cell));
+    }
+    return cells;
+}
+static bool is_old(const Cell& c)
+{
+    return c.writes[0].epoch < launch_epoch && c.writes[1].epoch < launch_epoch &&
+           c.reads[0].epoch < launch_epoch && c.reads[1].epoch < launch_epoch;
+}
 static void note(Range& range, const char* p, size_t n, int how, uint32_t line, bool shared)
 {
-    if (!range.cells) range.cells = (Cell*)calloc(range.size + 1, sizeof(Cell));
+    if (!range.cells) range.cells = cells_of(range);
     size_t offset = p - range.low;
     Cell *c = range.cells + offset, before;
     uint32_t me = block_number * threads + current + 1;
     Access now{me, epoch, warp_epochs[current / 32], how == UPDATES ? line | ATOMIC : line};
     for (size_t i = 0; i < n; i++, c++) {
+        if (is_old(*c)) *c = Cell{};
         if (i && !memcmp(c, &before, sizeof before)) {  // most bytes are as the one before them
             *c = c[-1];
             continue;
@@ -337,8 +356,8 @@ static unsigned came(int warp, const Fibre& f)  // who of its mask has come; 0 w
     for (int i = 0; i < 32 && warp + i < threads; i++) {
         const Fibre& g = fibres[warp + i];
         if (!(f.mask >> i & 1) || g.state == DONE) continue;  // who has returned is not awaited
-        if (g.state != IN_WARP || g.mask != f.mask || g.line != f.line || strcmp(g.what, f.what))
-            return 0;
+        if (g.state != IN_WARP || g.mask != f.mask || g.line != f.line) return 0;
+        if (g.what != f.what && strcmp(g.what, f.what)) return 0;
         present |= 1u << i;
     }
     return present;
@@ -346,10 +365,18 @@ static unsigned came(int warp, const Fibre& f)  // who of its mask has come; 0 w
 static bool release_warps()
 {
     bool any = false;
+    const Fibre* in_vain = nullptr;  // who waits for others still
     for (int i = 0; i < threads; i++) {
+        const Fibre& f = fibres[i];
         int warp = i / 32 * 32;
-        unsigned present = fibres[i].state == IN_WARP ? came(warp, fibres[i]) : 0;
-        if (!present) continue;
+        if (i == warp) in_vain = nullptr;
+        if (f.state != IN_WARP) continue;
+        if (in_vain && in_vain->mask == f.mask && in_vain->line == f.line) continue;
+        unsigned present = came(warp, f);
+        if (!present) {
+            in_vain = &f;
+            continue;
+        }
         if (!strcmp(fibres[i].what, "__syncwarp")) warp_epochs[warp / 32]++;  // shuffles order nothing
         for (int j = 0; j < 32; j++)
             if (present >> j & 1) {
@@ -450,40 +477,37 @@ static int find_module(dl_phdr_info* info, size_t, void*)  // this library, and 
     fixed = {(char*)info->dlpi_tls_data, size, 0, nullptr};
     return 1;
 }
-static void drop_stacks()
+static char* make_stacks()  // each ends at a page that nobody may touch
 {
-    if (stack_count) munmap(stacks, stack_count * (STACK + GUARD));
-    stack_count = 0;
+    char* stacks = (char*)mmap(nullptr, MOST_THREADS * (STACK + GUARD), PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    for (size_t i = 0; i < MOST_THREADS; i++) mprotect(stacks + i * (STACK + GUARD), GUARD, PROT_NONE);
+    return stacks;
 }
-static void make_stacks()  // each ends at a page that nobody may touch
+static void make_fibres(char* stacks)
 {
-    if (stack_count >= (size_t)threads) return;
-    drop_stacks();
-    stack_count = threads;
-    stacks = (char*)mmap(nullptr, stack_count * (STACK + GUARD), PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    for (size_t i = 0; i < stack_count; i++) mprotect(stacks + i * (STACK + GUARD), GUARD, PROT_NONE);
-}
-static void make_fibres()
-{
-    make_stacks();
+    static ucontext_t start;
+    static const int is_set = getcontext(&start);  // a call of the system, which each would cost
+    (void)is_set;
     for (int i = 0; i < threads; i++) {
         Fibre& f = fibres[i];
         f.stack = stacks + i * (STACK + GUARD) + GUARD;
-        getcontext(&f.start);
+        f.start = start;
         f.start.uc_stack.ss_sp = f.stack, f.start.uc_stack.ss_size = STACK;
         makecontext(&f.start, fibre_main, 0);
     }
 }
 struct Launch {
+    char* stacks;  // a process has one set, whichever library runs
     unsigned grid[3], block[3], shared, races, early_exit, in_turns, watched, low, high;
     uint64_t seed, first, blocks;  // `blocks` of them from `first` on; 0 are all, in a drawn order
 };
 
 ON_CPU_VISIBLE int on_cpu_launch(void (*entry)(void**), void** args, const Range* ranges, int count,
-                                 const Launch* how, char* error)
+                                 Launch* how, char* error)
 {
-    kernel = entry, arguments = args, message = error, failed = false, epoch = 0;
+    kernel = entry, arguments = args, message = error, failed = false;
+    launch_epoch = epoch + 1;
     gridDim = {how->grid[0], how->grid[1], how->grid[2]};
     blockDim = {how->block[0], how->block[1], how->block[2]};
     threads = blockDim.x * blockDim.y * blockDim.z;
@@ -498,11 +522,15 @@ ON_CPU_VISIBLE int on_cpu_launch(void (*entry)(void**), void** args, const Range
     own = {fixed.low + how->low, how->high - how->low, 0, nullptr};
     arrays.assign(ranges, ranges + count);
     alone.assign(count, 0);
-    fibres.assign(threads, Fibre{});
+    fibres.resize(threads);
+    for (Fibre& f : fibres) f.started = false, f.copies.clear();
     brought.assign((threads + 31) / 32 * 32, Brought{});
     warp_epochs.assign((threads + 31) / 32, 0);
     released.clear();
-    if (in_turns) make_fibres();
+    if (in_turns) {
+        if (!how->stacks) how->stacks = make_stacks();
+        make_fibres(how->stacks);
+    }
     size_t blocks = (size_t)gridDim.x * gridDim.y * gridDim.z, first = blocks ? draw() % blocks : 0;
     if (how->blocks) first = how->first;
     for (size_t k = 0; k < (how->blocks ? how->blocks : blocks) && !failed; k++) {
@@ -510,8 +538,8 @@ ON_CPU_VISIBLE int on_cpu_launch(void (*entry)(void**), void** args, const Range
         blockIdx = {b % gridDim.x, b / gridDim.x % gridDim.y, b / gridDim.x / gridDim.y};
         run_block();
     }
-    for (Range& r : arrays) free(r.cells);
-    free(fixed.cells), free(dynamic.cells);
-    if (stack_count > KEPT_STACKS) drop_stacks();
+    for (auto& [cells, count] : stores)
+        if (count > MOST_CELLS || epoch > EPOCHS) free(cells), cells = nullptr, count = 0;
+    if (epoch > EPOCHS) epoch = 0;
     return failed;
 }
