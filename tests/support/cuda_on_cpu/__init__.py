@@ -73,7 +73,8 @@ class Range(ctypes.Structure):
 
 class Launch(ctypes.Structure):
     _fields_ = [
-        ("stacks", ctypes.c_void_p), ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint),
+        ("stacks", ctypes.c_void_p), ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint),
         ("races", ctypes.c_uint), ("early_exit", ctypes.c_uint), ("in_turns", ctypes.c_uint),
         ("watched", ctypes.c_uint), ("low", ctypes.c_uint), ("high", ctypes.c_uint),
         ("seed", ctypes.c_uint64), ("first", ctypes.c_uint64), ("blocks", ctypes.c_uint64),
