@@ -62,6 +62,7 @@ def test_nothing_is_better_than_exact(seed: int) -> None:
     choices = [sorted(v.placements) for v in step.values]
     everything = [forecaster(chosen) for chosen in product(*choices)]
     least, plain = limits(step)
+    assert forecaster.lowest([v.placements for v in step.values]) <= min(f.peak for f in everything)
     for share in (0.25, 0.6):
         limit = int(least + share * (plain - least))
         fitting = [f.seconds for f in everything if f.peak <= limit]

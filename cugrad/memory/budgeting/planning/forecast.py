@@ -80,6 +80,21 @@ class Forecaster:
                         ends[i] = end
         return ends
 
+    def lowest(self, can: Sequence[frozenset[str] | set[str]]) -> int:
+        """Bytes that no choice of placements has its peak below, if each value has one of those it
+        `can` have: what is read is there, and so is what may only stay.
+        """
+        there = [(e, e, self.nbytes[i]) for e, i in {*self.reads}
+                 if self.dies[i] < e and can[i] != {KEEP}]  # fmt: skip
+        for i, places in enumerate(can):
+            end = max(self.last_use[i], self.held[i])
+            if places == {KEEP} and end > self.dies[i]:
+                there.append((self.dies[i] + 1, end, self.nbytes[i]))
+        memory = self.base + self.forward_memory
+        if there:
+            memory = memory + _summed(len(memory), *np.array(there, np.int64).T)
+        return int(memory.max(initial=0))
+
     def __call__(self, placements: Sequence[str]) -> Forecast:
         """The forecast for one placement of each value."""
         return _Walk(self, placements).forecast()

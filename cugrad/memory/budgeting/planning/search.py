@@ -32,10 +32,15 @@ class Search:
         self.least: tuple[list[str], Forecast] | None = None
         self.seen: dict[tuple[str, ...], Forecast] = {}
         self.movable = [i for i, v in enumerate(self.values) if v.nbytes and self.can[i] != {KEEP}]
+        self.lowest = self.forecaster.lowest(self.can)
 
     def spent(self, share: float) -> bool:
-        """Whether that share of the forecasts has been made."""
-        return self.left < (1 - share) * self.all
+        """Whether that share of the forecasts has been made, or no other can be of use."""
+        return self.left < (1 - share) * self.all or self.cannot_fit()
+
+    def cannot_fit(self) -> bool:
+        """Whether no placements are within the limit, and the least that any take are there."""
+        return self.least is not None and self.limit < self.least[1].peak <= self.lowest
 
     def look(self, placements: Sequence[str]) -> Forecast:
         """A forecast; the placements are remembered if they are the best yet."""
@@ -92,7 +97,7 @@ class Search:
         if self.least is None or not self.movable:
             return
         random, left, stale = Random(0), self.left, 0
-        while self.left > 0 and self.best is None and stale < STALE:
+        while self.left > 0 and not self.cannot_fit() and self.best is None and stale < STALE:
             stale = stale + 1 if left == self.left else 0
             left = self.left
             now, forecast = self.least
