@@ -6,10 +6,12 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import wraps
+from itertools import starmap
 from typing import Any, TypeVar, cast
 
 __all__ = [
-    "LASTING", "LOCALS", "NOTHING", "OPEN", "Guarded", "Switch", "kept", "of_thread", "whole",
+    "LASTING", "LOCALS", "NOTHING", "OPEN", "Guarded", "Switch", "if_free", "kept", "of_thread",
+    "whole",
 ]  # fmt: skip
 
 
@@ -114,6 +116,29 @@ class Switch:
             raise
         finally:
             self._before = self._before[:-1]
+
+
+def if_free(lock: Any, seconds: float, work: Callable[[], bool]) -> bool:
+    """What `work()` returns under a lock; False if another thread has it for so many seconds.
+
+    One call takes the lock and notes it, and one gives it back and notes that: between them no
+    exception can come that would leave it taken.
+    """
+    taken: list[Any] = []
+    try:
+        try:
+            taken.extend(map(lock.acquire, (seconds > 0,), (seconds or -1,)))
+            return taken[0] and work()
+        finally:
+            _give_back(lock, taken)
+    except BaseException:
+        _give_back(lock, taken)
+        raise
+
+
+def _give_back(lock: Any, taken: list[Any]) -> None:
+    if taken == [True]:
+        taken.extend(starmap(lock.release, [()]))
 
 
 class Guarded:

@@ -166,7 +166,8 @@ def dtypes_of(function: str, kinds: tuple[Any, ...]) -> tuple[np.dtype[Any], np.
             dtype = none[0].dtype
         else:
             try:
-                dtype = getattr(np, function)(*none).dtype
+                name = "exp" if function == "quick_exp" else function
+                dtype = getattr(np, name)(*none).dtype
             except TypeError as error:
                 raise Untraceable(f"NumPy has no {function} of {kinds}") from error
         if function not in DECIDING:

@@ -11,7 +11,7 @@ from ...autograd.mode import state
 from ...backends import Backend, backend_of
 from ...backends.batched.arrays import BatchedArray, hidden, plain
 from ...backends.several import OfDevice
-from ...runtime.kept import whole
+from ...runtime.kept import if_free, whole
 from ...tensor import Tensor
 from ..geometry import array_at, is_alone, memory_of, root_of, span_of
 from .coalescing import Part
@@ -211,15 +211,13 @@ class CopyEngine(StateSpans):
         orphans = not task.running and any(each.orphans for each in late)
         if not (orphans or any(each.dropped for each in late) or self.out.staging.reading):
             return False
-        if not self._lock.acquire(blocking=False):
+        return if_free(self._lock, 0, lambda: self._has_settled(orphans))
+
+    def _has_settled(self, orphans: bool) -> bool:
+        if self._busy or self.backend.current_stream().is_capturing():
             return False
-        try:
-            if self._busy or self.backend.current_stream().is_capturing():
-                return False
-            self._settled(orphans)
-            return True
-        finally:
-            self._lock.release()
+        self._settled(orphans)
+        return True
 
     @whole
     def _settled(self, orphans: bool) -> None:
@@ -245,12 +243,7 @@ class CopyEngine(StateSpans):
 
     def reclaim(self) -> bool:
         """Makes room on a full device. Returns whether there was something to give up."""
-        if self._lock.acquire(timeout=1):
-            try:
-                return self._reclaimed()
-            finally:
-                self._lock.release()
-        return False
+        return if_free(self._lock, 1, self._reclaimed)
 
     @whole
     def _reclaimed(self) -> bool:

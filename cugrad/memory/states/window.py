@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ...runtime.kept import if_free
 from ..offloading.options import OffloadOptions
 from .home import Home
 from .lane import lane_of
@@ -262,12 +263,14 @@ class Window:
 
     def unload(self, nbytes: int) -> None:
         """Has so many bytes leave, of what is needed last, as far as they can."""
-        if self.limit is not None and self.lock.acquire(timeout=1):
-            try:
-                self._sweep()
-                self._make_room(self.limit - self.bytes + nbytes)
-            finally:
-                self.lock.release()
+        if self.limit is not None:
+            if_free(self.lock, 1, lambda: self._unload(nbytes))
+
+    def _unload(self, nbytes: int) -> bool:
+        assert self.limit is not None
+        self._sweep()
+        self._make_room(self.limit - self.bytes + nbytes)
+        return True
 
     @contextmanager
     def reserved(self, nbytes: int) -> Iterator[None]:
@@ -431,17 +434,15 @@ class Window:
 
     def reclaim(self) -> bool:
         """Has all leave that can: the device is full. Whether there was any."""
-        if self.limit is None or not self.lock.acquire(timeout=1):
-            return False
-        try:
-            self._sweep()
-            count = len([home for home in list(self.here) if self._leave(home)])
-            if self.leaving:
-                count += 1
-                self._wait(1 << 62)
-            return count > 0
-        finally:
-            self.lock.release()
+        return self.limit is not None and if_free(self.lock, 1, self._reclaim)
+
+    def _reclaim(self) -> bool:
+        self._sweep()
+        count = len([home for home in list(self.here) if self._leave(home)])
+        if self.leaving:
+            count += 1
+            self._wait(1 << 62)
+        return count > 0
 
 
 Window.nowhere = Window("nowhere", None, OffloadOptions())

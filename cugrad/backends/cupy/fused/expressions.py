@@ -52,6 +52,7 @@ FLOAT = {
     "arcsin": "asin{f}({0})", "arccos": "acos{f}({0})", "arctan": "atan{f}({0})",
     "arcsinh": "asinh{f}({0})", "arccosh": "acosh{f}({0})", "arctanh": "atanh{f}({0})",
     "arctan2": "atan2{f}({0}, {1})", "power": "pow{f}({0}, {1})", "gammaln": "lgamma{f}({0})",
+    "quick_exp": "exp{f}({0})",
     "fmax": "{0} >= {1} || {1} != {1} ? {0} : {1}", "fmin": "{0} <= {1} || {1} != {1} ? {0} : {1}",
     "isnan": "{0} != {0}", "isinf": "fabs{f}({0}) == INFINITE",
     "isfinite": "fabs{f}({0}) < INFINITE", "signbit": "signbit({0})",
