@@ -29,7 +29,7 @@ COPIES = frozenset(["astype", "copy", "zeros_like", "ones_like", "empty_like"])
 REDUCTIONS = frozenset(["sum", "prod", "mean", "max", "min", "amax", "amin", "any", "all", "argmax",
                         "argmin", "std", "var", "nansum", "logaddexp.reduce"])  # fmt: skip
 SMALL = 2**20  # bytes, up to which copies and reductions run on zeros
-LARGE = 2**28  # bytes, from which a mapping is asked for that reserves nothing
+LARGE = 1 << 20  # bytes: NumPy would fill smaller ones with zeros, and so touch larger ones
 _RESERVE_NOTHING = 0x4000  # Linux's MAP_NORESERVE
 
 

@@ -15,6 +15,7 @@ WORK = 420_000  # values that all forecasts of a plan may look at, together: abo
 FEWEST, MOST = 80, 2500  # forecasts of a plan
 MEMORY = 24  # changes ago that the next one may be as slow as
 STALE = 300  # changes in turn that lead to nothing new: there are few placements
+QUIET = 20  # forecasts for each value that may move, none of which is better: there may be no such
 REPAIRS = 4  # values that leave, or stay, so that a change fits
 
 
@@ -69,9 +70,12 @@ class Search:
         now, forecast = self.best
         recent = [forecast.seconds] * MEMORY
         tries, left, stale = 0, self.left, 0
-        while self.left > 0 and self.best[1].seconds > floor * (1 + 1e-9) and stale < STALE:
+        best, quiet = self.best, self.left - STALE - QUIET * len(self.movable)
+        while self.left > max(0, quiet) and best[1].seconds > floor * (1 + 1e-9) and stale < STALE:
             tries, stale = tries + 1, stale + 1 if left == self.left else 0
             left = self.left
+            if best is not self.best:
+                best, quiet = self.best, left - STALE - QUIET * len(self.movable)
             if tries % 100 == 0:  # from the best again: what was slower has led nowhere
                 now, forecast = self.best
                 recent = [forecast.seconds] * MEMORY
