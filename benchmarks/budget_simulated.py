@@ -17,7 +17,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import cugrad as torch
 from benchmarks.common import provenance
 from benchmarks.offload_common import Task, checkpointed, markdown, placement
-from benchmarks.offload_simulated import CASES, Case, modelled
+from benchmarks.offload_simulated import CASES, Case, gpt, modelled
 from cugrad.backends import simulated
 from cugrad.memory import budget, recompute
 from cugrad.memory.budgeting import context as budgeting
@@ -219,6 +219,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--budgets", type=int, default=10, help="limits to try for each model")
     parser.add_argument("--hands", default="", metavar="REGEX", help="ways to choose by hand")
     parser.add_argument("--scores", action="store_true", help="attention has its scores in memory")
+    parser.add_argument("--layers", type=int, default=12, help="of GPT-2")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers here")
     parser.add_argument("--check", action="store_true", help="exit 1 if a goal is missed")
     options = parser.parse_args(argv)
@@ -230,6 +231,8 @@ def main(argv: list[str] | None = None) -> int:
     with ways.sdpa_kernel(ways.SDPBackend.MATH) if options.scores else nullcontext():
         for case in CASES:
             if re.search(options.only, case.name):
+                if case.name == "GPT-2":
+                    case = replace(case, build=partial(gpt, options.layers))
                 for row in sweep(case, options.preset, options.budgets, options.hands):
                     print(*cells(row), row.missed, sep="  ", file=sys.stderr)
                     rows.append(row)

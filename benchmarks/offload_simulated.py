@@ -73,8 +73,8 @@ def classifying(net: Any, shape: tuple[int, ...], labels: tuple[int, ...], class
     return Task(net, lambda: loss(net(images), wanted), [images, wanted])
 
 
-def gpt() -> Task:
-    net = models.GPT(6282, 128, width=96, heads=12, layers=12).to("simulated")
+def gpt(layers: int = 12) -> Task:
+    net = models.GPT(6282, 128, width=96, heads=12, layers=layers).to("simulated")
     tokens = torch.randint(0, 6282, (2, 4, 128), device="simulated")
     loss = torch.nn.CrossEntropyLoss()
     return Task(net, lambda: loss(net(tokens[0]).flatten(0, 1), tokens[1].flatten()), [tokens])

@@ -131,10 +131,10 @@ def test_checkpoints_of_a_transformer_cost_what_the_document_says() -> None:
 
 
 def budgets_of_gpt(results: Path, *words: str) -> list[dict[str, float]]:
-    """GPT-2 within limits, in virtual time: the highest, the least that is reached where --budgets
-    is 2, and the least that is reached by hand where that is more.
+    """Half of GPT-2's blocks within limits, in virtual time: the highest, the least that is reached
+    where --budgets is 2, and the least that is reached by hand where that is more.
     """
-    words = ("--check", "--only", "GPT", "--hands", "blocks, offload", *words)
+    words = ("--check", "--only", "GPT", "--layers", "6", "--hands", "blocks, offload", *words)
     run = subprocess.run(
         [sys.executable, "benchmarks/budget_simulated.py", *words, "--json", str(results)],
         cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
@@ -147,17 +147,17 @@ def budgets_of_gpt(results: Path, *words: str) -> list[dict[str, float]]:
 def test_budgets_beat_what_people_choose_by_hand(tmp_path: Path) -> None:
     """Attention has its scores in memory: there is more to choose, and less memory is reached."""
     most, by_hand = budgets_of_gpt(tmp_path / "budget.json", "--budgets", "1", "--scores")
-    assert 0 < by_hand["share"] < 0.02 and most["share"] == 1
-    assert most["slowdown"] < 1.02 and by_hand["slowdown"] < 1.06
-    assert 0.95 * by_hand["limit"] <= by_hand["peak"] <= by_hand["limit"] < 0.7 * most["limit"]
+    assert 0 < by_hand["share"] < 0.04 and most["share"] == 1
+    assert most["slowdown"] < 1.02 and by_hand["slowdown"] < 1.045
+    assert 0.95 * by_hand["limit"] <= by_hand["peak"] <= by_hand["limit"] < 0.66 * most["limit"]
     assert 0 < by_hand["step"] < 0.9 * by_hand["hand_step"]
 
 
 def test_budgets_fit_where_attention_is_a_kernel(tmp_path: Path) -> None:
     """Which leaves less to choose: by hand as little memory is reached, more slowly."""
     most, least = budgets_of_gpt(tmp_path / "budget.json", "--budgets", "2")
-    assert least["limit"] < 0.55 * most["limit"] and least["peak"] <= least["limit"]
-    assert most["slowdown"] < 1.02 and least["slowdown"] < 1.07
+    assert least["limit"] < 0.67 * most["limit"] and least["peak"] <= least["limit"]
+    assert most["slowdown"] < 1.02 and least["slowdown"] < 1.035
     assert 0 < least["step"] < 0.92 * least["hand_step"]
 
 
