@@ -153,6 +153,13 @@ def ops() -> list[Case]:
              1, 1, passes=(1.25, 1.25)),
         Case("global average, channels last", image(images), lambda x: F.adaptive_avg_pool2d(x, 1),
              "1/1", 1, 1),
+        Case("adaptive_avg_pool2d, uneven", images, lambda x: F.adaptive_avg_pool2d(x, 3), "1/1",
+             2, 2),
+        *[Case(f"interpolate {mode}", images,
+               lambda x, mode=mode: F.interpolate(x, (11, 13), mode=mode), "1/1", 2, most)
+          for mode, most in (("nearest", 4), ("bilinear", 2), ("bicubic", 2))],
+        Case("interpolate nearest by 2", images, lambda x: F.interpolate(x, scale_factor=2), "1/1",
+             2, 2),
         Case("adaptive_max_pool2d, uneven", images, lambda x: F.adaptive_max_pool2d(x, 3), "1/2",
              1, 1),
         Case("attention, causal", heads(), attend, "1/2-3", 1, 2),

@@ -1,6 +1,7 @@
 """Tables that ops read, such as the weights of a resampling: made where they are read.
 
 What a host made would have to be copied to a device, each time, and not while a graph is captured.
+A device keeps some small ones for the stream that made them; a graph makes its own.
 """
 
 from __future__ import annotations
@@ -18,19 +19,22 @@ from .traced.arrays import Trace, Untraceable
 from .traced.namespace import TracedNamespace
 from .wanted import wanted
 
-__all__ = ["table_beside", "table_of"]
+__all__ = ["forget_tables", "table_beside", "table_of"]
 
 Array = Any
 Function = Callable[..., Array]  # of `xp`, the places along each dim as floats, and numbers
 Shape = tuple[int, ...]
 MOST_KERNELS = 512  # that are kept; then it begins anew
+MOST_TABLES, MOST_BYTES = 64, 1 << 20  # that are kept on devices, of so many bytes each
 FLOAT64 = np.dtype("float64")
 
 _kernels: dict[Any, Callable[[list[Array]], list[Array]] | None] = {}
+_tables: dict[Any, Array] = {}
+_giving_back: set[Any] = set()  # backends that have `_tables` forgotten when memory is short
 
 
 def table_beside(array: Array, shape: Shape, dtype: Any, function: Function, *numbers: Any) -> Any:
-    """A table on the device of another array: see `table_of`.
+    """A table on the device of another array, to read only: see `table_of`. A small one is kept.
 
     >>> table_beside(np.empty(0), (2, 3), "int64", lambda xp, i, j: 10 * i + j)
     array([[ 0,  1,  2],
@@ -54,13 +58,43 @@ def table_of(backend: Any, shape: Shape, dtype: Any, function: Function, *number
     return function(backend.xp, *places, *numbers).astype(dtype)
 
 
+def _kept(
+    backend: Any, shape: Shape, dtype: Any, function: Function, numbers: tuple[Any, ...]
+) -> Array:
+    """A table that a device has for the current stream, or makes."""
+    if not backend.keeps_launches:
+        return table_of(backend, shape, dtype, function, *numbers)
+    stream = backend.current_stream()
+    if stream.is_capturing():  # what is made now is there when the graph is replayed
+        return table_of(backend, shape, dtype, function, *numbers)
+    key = backend, backend.current_device(), stream, shape, np.dtype(dtype), function, numbers
+    table = _tables.get(key)
+    if table is None:
+        table = table_of(backend, shape, dtype, function, *numbers)
+        if table.nbytes <= MOST_BYTES:
+            if len(_tables) >= MOST_TABLES:
+                _tables.clear()
+            if backend not in _giving_back:
+                _giving_back.add(backend)
+                backend.on_out_of_memory(forget_tables)
+            _tables[key] = table
+    return table
+
+
+def forget_tables() -> bool:
+    """Gives back those that devices keep. Whether there were any."""
+    has_some = bool(_tables)
+    _tables.clear()
+    return has_some
+
+
 def _of_levels(
     backend: Any, shape: Shape, dtype: Any, function: Function, numbers: tuple[Any, ...]
 ) -> Array:
     """In a vmap, the same for all examples."""
     level = getattr(backend, "level", None)
     if level is None:
-        return table_of(backend, shape, dtype, function, *numbers)
+        return _kept(backend, shape, dtype, function, numbers)
     return level.lift(_of_levels(backend.parent, shape, dtype, function, numbers))
 
 

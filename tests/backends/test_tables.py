@@ -64,3 +64,30 @@ else:
         F.interpolate(x, (7, 3))
         F.adaptive_avg_pool2d(x, (2, 4))
         assert tables._kernels and None not in tables._kernels.values()
+
+    def test_tables_are_kept_by_stream_and_given_back() -> None:
+        from cugrad.backends import tables
+
+        x = torch.rand(2, 3, 5, 6, device="cuda")
+        tables._tables.clear()
+        first = F.interpolate(x, (7, 3), mode="bilinear")
+        kept = dict(tables._tables)
+        assert len(kept) == 2
+        assert torch.equal(F.interpolate(x, (7, 3), mode="bilinear"), first)
+        assert tables._tables == kept
+        with torch.cuda.stream(torch.cuda.Stream()):  # which the first does not wait for
+            F.interpolate(x, (7, 3), mode="bilinear")
+        assert len(tables._tables) == 4
+        torch.cuda.synchronize()
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):  # whose memory is its own
+            F.interpolate(x, (7, 3), mode="bilinear")
+            F.interpolate(x, (4, 3), mode="bilinear")
+        assert len(tables._tables) == 4
+        for size in range(9, 9 + tables.MOST_TABLES):
+            F.interpolate(x, (size, 6), mode="bilinear")
+        assert 0 < len(tables._tables) <= tables.MOST_TABLES
+        F.interpolate(x, (60000, 6), mode="bilinear")  # a table of 1.2 MB
+        assert all(table.nbytes <= tables.MOST_BYTES for table in tables._tables.values())
+        assert tables.forget_tables() and not tables.forget_tables()
+        window = torch.hann_window(9, device="cuda").mul_(2)  # which is its caller's
+        assert torch.equal(torch.hann_window(9, device="cuda") * 2, window)
