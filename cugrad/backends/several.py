@@ -12,7 +12,7 @@ from . import BY_ARRAY_TYPE, backend_of
 
 __all__ = [
     "OfDevice", "Several", "are_away", "are_on_two", "at", "at_home", "beside", "by_device",
-    "calls_away", "copy_of", "place_of", "several", "there", "zeros_like",
+    "calls_away", "cast", "copy_of", "place_of", "several", "there", "zeros_like",
 ]  # fmt: skip
 
 
@@ -116,9 +116,14 @@ def beside(array: Any, values: Any) -> Any:
     return there(lambda array: backend_of(array).asarray(values), array)
 
 
-def copy_of(array: Any) -> Any:
+def copy_of(array: Any, order: str = "C") -> Any:
     """A copy of an array, where that lies."""
-    return there(lambda array: array.copy(), array)
+    return there(lambda array: array.copy(order=order), array)
+
+
+def cast(array: Any, dtype: Any) -> Any:
+    """An array in a dtype, where it lies; itself, if it has that."""
+    return there(lambda array: array.astype(dtype, copy=False), array)
 
 
 def zeros_like(array: Any) -> Any:

@@ -14,7 +14,7 @@ import pytest
 
 import cugrad
 from cugrad import backends, nn
-from cugrad.memory import offload
+from cugrad.memory import offload, recompute
 from cugrad.ops.table import TABLE
 from cugrad.tensor import make
 from tests.conftest import usable_devices
@@ -115,7 +115,7 @@ def test_from_one_to_the_other_and_back() -> None:
 
 def mixed(x: Any, h: Any, i: Any) -> dict[str, Any]:
     """Results that are computed besides by what is no row: casts, indices, numbers, draws."""
-    F, func = nn.functional, cugrad.func
+    F, func, draws = nn.functional, cugrad.func, cugrad.distributions
     y, wanted = x.clone(), x.clone().requires_grad_()
     y[i, i] = 3.0
     picked = cugrad.autograd.grad(wanted[:, i].sum(), wanted)[0]
@@ -136,7 +136,8 @@ def mixed(x: Any, h: Any, i: Any) -> dict[str, Any]:
         "line": cugrad.linspace(0, 1, 3, device=x.device),
         "powers": cugrad.logspace(0, 1, 3, device=x.device),
         "drawn": F.gumbel_softmax(x, hard=True), "coins": cugrad.bernoulli(x / 12),
-        "close": x.new_tensor(cugrad.allclose(x, x)),
+        "close": x.new_tensor(cugrad.allclose(x, x)), "counts drawn": draws.Poisson(x).sample(),
+        "trials": draws.Binomial(x, x / 12).sample(), "signs": draws.Laplace(x, x + 1).rsample(),
     }  # fmt: skip
 
 
@@ -179,6 +180,29 @@ def test_what_leaves_comes_back_to_where_it_was() -> None:
         plain = x.detach().cpu().requires_grad_()
         ((plain / 64).sin() * (plain / 32).exp()).sum().backward()
         np.testing.assert_allclose(x.grad.tolist(), plain.grad.tolist(), rtol=1e-5)
+
+
+@on_two
+def test_what_is_made_again_is_copied_where_it_was() -> None:
+    x = cugrad.ones(3, device="cuda:1", requires_grad=True)
+    with recompute(ops=["exp"]):
+        y = x.detach().sigmoid()  # which stays
+        z = (x + y).exp().exp().sum()
+        y.mul_(2)
+    z.backward()
+    assert str(x.grad.device) == "cuda:1"
+
+
+@on_two
+def test_a_copy_lies_where_the_tensor_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x = cugrad.arange(3.0, device="cuda:1")
+    if fake_cuda.REAL is not None:  # which has no such capsules
+        monkeypatch.setattr(type(x._array), "__dlpack__", lambda array: array.device.id, False)
+        assert x.__dlpack__(copy=True) == 1
+    for copied in (cugrad.from_dlpack(x, copy=True), x.untyped_storage().clone()):
+        assert str(copied.device) == "cuda:1"
 
 
 @pytest.mark.skipif("cuda" in usable_devices(), reason="the tests above have run")

@@ -279,6 +279,9 @@ class ndarray:
             function = getattr(self._host, name)  # of an array that is there until the end
             with np.errstate(all="ignore"):
                 host = function(*map(bare, args), **{k: bare(v) for k, v in kwargs.items()})
+            copies = name in VIEWS and host.size and not np.may_share_memory(host, self._host)
+            if copies:  # as `reshape` does of what has gaps
+                check_device(self)
             return clothed(host)
 
         if current().capture is None:

@@ -10,6 +10,7 @@ from ... import dtypes
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...backends.batched.arrays import levels_of
+from ...backends.several import cast
 from ...ops import random as draw
 from ...tensor import Tensor, make
 from .random import (
@@ -38,7 +39,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     if can_be_read(input) and bool((input._array < 0).any()):
         raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
     drawn = draw.poisson(source_of(generator), input._array, input.device)
-    return _without_gradient(input, make(drawn.astype(kind, copy=False)))
+    return _without_gradient(input, make(cast(drawn, kind)))
 
 
 def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
@@ -58,7 +59,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
             f"{dtypes.type_name(prob.dtype)}; convert one of count and prob"
         )
     drawn = draw.binomial(source_of(generator), count._array, prob._array, count.device)
-    return make(drawn.astype(count._array.dtype, copy=False))
+    return make(cast(drawn, count._array.dtype))
 
 
 def _without_gradient(input: Tensor, drawn: Tensor) -> Tensor:
@@ -76,7 +77,7 @@ def overwritten(tensor: Tensor, array: Any) -> Tensor:
             "vmap: Cannot ask for different inplace randomness on an unbatched tensor. This will "
             "appear like same randomness. Draw out of place, or ask for randomness='same'."
         )
-    return tensor.copy_(make(array.astype(tensor._array.dtype, copy=False)))
+    return tensor.copy_(make(cast(array, tensor._array.dtype)))
 
 
 def uniform_(

@@ -14,6 +14,7 @@ from ...autograd.recording.record import recorded
 from ...autograd.transforms import running
 from ...backends import backend_of, started
 from ...backends.batched.arrays import plain
+from ...backends.several import cast
 from ...cuda import seeding
 from ...device import default_device
 from ...device import device as Device
@@ -384,9 +385,8 @@ def bernoulli(
     elif can_be_read(input) and not bool(((array >= 0) & (array <= 1)).all()):
         raise RuntimeError("bernoulli: Expected p_in >= 0 && p_in <= 1 to be true, but got false")
     chance = array if p is None else p
-    drawn = make(
-        draw.bernoulli(source_of(generator), chance, array.shape, input.device).astype(array.dtype)
-    )
+    trials = draw.bernoulli(source_of(generator), chance, array.shape, input.device)
+    drawn = make(cast(trials, array.dtype))
     return recorded.copy(input, drawn) if input._requires_grad else drawn
 
 

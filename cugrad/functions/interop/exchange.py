@@ -12,6 +12,7 @@ from ... import dtypes
 from ...autograd.mode import will_change
 from ...autograd.recording.views import changed
 from ...backends import backend_of, get
+from ...backends.several import copy_of
 from ...device import device as Device
 from ...tensor import Tensor, check_differentiable_dtype, make
 from ..calls.out import strided
@@ -84,7 +85,7 @@ def _dlpack(
             )
         array, place, copy = backend_of(array).to_host(array), (CPU, 0), False
     if copy:
-        array = array.copy()
+        array = copy_of(array)
     options: dict[str, Any] = {}
     if place[0] == CPU:
         if stream not in (-1, None):

@@ -9,6 +9,7 @@ import numpy as np
 
 from ... import dtypes
 from ...backends import backend_of
+from ...backends.several import copy_of
 from ...device import device as Device
 from ...dtypes import as_dtype
 from ...dtypes import dtype as Dtype
@@ -119,7 +120,7 @@ class UntypedStorage(_Storage):
 
     def clone(self) -> UntypedStorage:
         """The same bytes in memory of its own."""
-        return type(self)._of(self._flat.copy())
+        return type(self)._of(copy_of(self._flat))
 
     def cpu(self) -> UntypedStorage:
         """The same bytes on the host."""

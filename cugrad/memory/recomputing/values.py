@@ -90,7 +90,7 @@ class Value:
     def save(self, root: Any) -> None:
         """The storage is about to change."""
         if self.kept is root and self.counter[0] == self.version:
-            self.kept = root.copy(order="K")
+            self.kept = copy_of(root, "K")
 
 
 def fills(array: Any, value: Value) -> bool:
