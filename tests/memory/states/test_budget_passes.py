@@ -117,7 +117,7 @@ def test_of_a_large_step_places_are_chosen_by_rough_plans(monkeypatch: Any) -> N
     for large in (False, True):
         monkeypatch.setattr(states, "LARGE", 4 if large else 1000)
         cugrad.manual_seed(0)
-        net = deep(96, 8).to("simulated")
+        net = deep(96, 5).to("simulated")
         optimizer = cugrad.optim.Adam(net.parameters())
         x = cugrad.rand(512, 96, device="simulated")
         gc.collect()
