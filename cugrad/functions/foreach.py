@@ -12,7 +12,9 @@ from typing import Any
 
 from ..runtime.absent import missing
 from ..tensor import Tensor
+from .maths.lists import norms_together
 from .maths.together import (
+    are_plain,
     changed_together,
     computed_together,
     copied_together,
@@ -148,7 +150,10 @@ def _pow(self: Any, exponent: Any) -> tuple[Tensor, ...]:
 def _norm(self: Any, ord: float = 2, dtype: Any = None) -> tuple[Tensor, ...]:
     """The norm of each tensor as a vector."""
     _checked("_foreach_norm", self)
-    return tuple([x.norm(ord, dtype=dtype) for x in self])
+    norms: list[Any] = [None] * len(self)
+    if dtype is None and self and not isinstance(ord, str) and are_plain(self):
+        norms = norms_together(self, float(ord))
+    return tuple([x.norm(ord, dtype=dtype) if n is None else n for x, n in zip(self, norms)])
 
 
 def _max(self: Any) -> tuple[Tensor, ...]:

@@ -71,6 +71,7 @@ if fake_cuda.REAL is None:
             assert needs.registers <= 64 and needs.frame == 0, (needs, source)
 
 else:
+    from cugrad.backends.cupy.fused import list_source
     from cugrad.backends.cupy.fused import lists as kernels_of_lists
 
     def odd() -> dict[str, Callable[[], Any]]:
@@ -179,6 +180,33 @@ else:
             for ours, plain in both(monkeypatch, lambda rest=rest: called(name, rest, dtype)):
                 assert ours.dtype is plain.dtype and ours.shape == plain.shape
                 np.testing.assert_allclose(host(ours), host(plain), near, 1e-7)
+
+    @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "complex64"])
+    def test_norms_are_those_of_the_tensors(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        tensors = [*lists(1, dtype)[0], -lists(1, dtype)[0][1]]
+        filled = [t for t in tensors if t.numel()]
+        for p in (2, 1, float("inf"), 3):
+            some = filled if p == float("inf") else tensors  # without elements there is no largest
+            norms = both(monkeypatch, lambda p=p, some=some: cugrad._foreach_norm(some, p))
+            for ours, plain in norms:
+                assert ours.dtype is plain.dtype and ours.shape == ()
+                near = 1e-2 if dtype == "bfloat16" else 2e-6
+                np.testing.assert_allclose(host(ours), host(plain), near)
+        with launches(monkeypatch) as names:
+            cugrad._foreach_norm(filled)
+        assert names == ["norms_of_lists", "fold_parts"]
+
+    def test_a_norm_of_many_parts_is_folded_again_and_again(
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        for module in (kernels_of_lists, list_source):
+            monkeypatch.setattr(module, "CHUNK", 64)
+        monkeypatch.setattr(kernels_of_lists, "_kernels", {})
+        x = cugrad.arange(5000.0, device="cuda")
+        with launches(monkeypatch) as names:
+            norms = cugrad._foreach_norm([x, x[:3], x[:700]], 1)
+        assert names == ["norms_of_lists", "fold_parts", "fold_parts"]
+        assert [n.item() for n in norms] == [12497500, 3, 244650]
 
     @pytest.mark.parametrize("name", NAMES)
     def test_a_list_is_one_launch_of_each_kind_of_number(

@@ -229,11 +229,11 @@ def count_plans() -> None:
         start(kernel, grid, block, arrays, *told)
 
     def counting_lists(self: Any, graph: Any, dtypes: Any, whole: Any, entries: Any,
-                       *rest: Any) -> int:  # fmt: skip
+                       *rest: Any, **more: Any) -> int:  # fmt: skip
         if _now is not None:
             passes = len(graph.lists_read()) + len(graph.results)
             _now.elements += passes * sum(entry.size for entry in entries)
-        return run_lists(self, graph, dtypes, whole, entries, *rest)
+        return run_lists(self, graph, dtypes, whole, entries, *rest, **more)
 
     lists.ListKernels._launch = counting_lists  # type: ignore[method-assign]
     for starting in (launch, reductions, written):

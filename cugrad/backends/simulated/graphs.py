@@ -165,6 +165,22 @@ class SimulatedLists(_LaunchesOf):
             for x, value in zip(results, values):
                 x._host[...] = value
 
+    def fold_each(self, groups: Groups, results: Array) -> None:
+        """What the elements of each array are folded to goes to its place of `results`."""
+        for (dtypes, _), entries in groups.items():
+            graph = self.graph_of(dtypes)
+            assert graph.fold is not None
+            room = room_for(graph, len(dtypes), False, True)
+            for begin in range(0, len(entries), room):
+                terms, part = list[Host](), entries[begin : begin + room]
+                self._change(graph, dtypes, part, (), terms=terms)
+                with self._kind.machine.lock:
+                    machine = self._kind.machine
+                    machine.touch(machine.current(), graph.name, (), [results])
+                    for entry, t in zip(part, terms, strict=True):
+                        whole = t.max() if graph.fold.how == "maximum" else t.sum(dtype=t.dtype)
+                        results._host[entry.at] = whole
+
 
 def max_of(parts: Sequence[Any]) -> Any:
     """The largest, and nan where there is one."""

@@ -28,7 +28,9 @@ def room_for(graph: ListGraph, lists: int, by_row: bool | str, one: bool) -> int
     each = 8 * len(graph.constants) if by_row == EACH else 4 * (bool(by_row) and not one)
     by_row = bool(by_row) and by_row != EACH
     heads, ints, values = 1 + by_row, 1, 0 if by_row or each else len(graph.constants)
-    if graph.fold is not None:
+    if graph.folds_each:
+        each += 8
+    elif graph.fold is not None:
         heads, ints = heads + 2 + len(graph.fold.results), ints + 2
         values += len(graph.fold.constants)
     used = 8 * (heads + values) + 4 * ints + 8

@@ -16,12 +16,12 @@ class Folding(NamedTuple):
     """One number of all elements of all arrays: their terms added up, or the largest of them.
 
     `results` are what becomes of the total, the one input of their trace; `constants` are numbers
-    of that trace that each launch tells.
+    of that trace that each launch tells. Without results it is a number of each array.
     """
 
     term: Traced
-    how: str  # "add" or "maximum"
-    results: tuple[Traced, ...]
+    how: str  # "add" or "maximum", of numbers that are not below 0
+    results: tuple[Traced, ...] = ()
     constants: tuple[Traced, ...] = ()
 
 
@@ -41,6 +41,11 @@ class ListGraph(NamedTuple):
     def outputs(self) -> list[Traced]:
         """All that is computed of the elements."""
         return [*self.results.values(), *([self.fold.term] if self.fold else [])]
+
+    @property
+    def folds_each(self) -> bool:
+        """Whether it has a number of each array."""
+        return self.fold is not None and not self.fold.results
 
     def lists_read(self) -> set[int]:
         """The lists whose elements are read."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from math import inf
 from typing import Any
 
@@ -18,8 +18,8 @@ from ...dtypes import is_floating, of, promote_types
 from ...tensor import Tensor, make
 
 __all__ = [
-    "as_one_kernel", "clip_factor", "next_scale", "norm_together", "scale_together",
-    "unscale_together",
+    "as_one_kernel", "clip_factor", "next_scale", "norm_together", "norms_together",
+    "scale_together", "unscale_together",
 ]  # fmt: skip
 
 SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
@@ -87,6 +87,42 @@ def norm_together(
         results = [backend.xp.empty((), d) for d in (dtype, *[total] * (max_norm is not None))]
         kernels.fold(groups, results, [] if max_norm is None else [max_norm])
     return make(results[0]), None if max_norm is None else make(results[1])
+
+
+def norms_together(tensors: Sequence[Tensor], p: float) -> list[Tensor | None]:
+    """The p-norm of each tensor, in few launches for each dtype; None for those that are left."""
+    results: list[Tensor | None] = [None] * len(tensors)
+    backend = _backend_of(tensors)
+    if backend is None or not 0 < p <= inf:
+        return results
+    places: dict[np.dtype[Any], list[int]] = {}  # by the dtype of the norm
+    for at, t in enumerate(tensors):
+        dtype = _dtype_of_norm([t], p) if t.numel() else None
+        if dtype is not None:
+            places.setdefault(dtype, []).append(at)
+    with backend.use_device(backend.device_index(tensors[0]._array)):
+        for dtype, some in places.items():
+            arrays = [backend.xp.ascontiguousarray(tensors[at]._array) for at in some]
+            terms = partial(backend.list_kernels, partial(_terms, p, _computing(dtype)))
+            kernels = _kept((id(backend), "norms", p, dtype), terms)
+            groups, left = kernels.sorted_out([arrays], [])
+            if left:
+                continue
+            norms = backend.xp.empty(len(some), _computing(dtype))
+            kernels.fold_each(groups, norms)
+            if p not in (1, inf):
+                norms = backend.xp.sqrt(norms) if p == 2 else norms ** (1 / p)
+            norms = norms.astype(dtype, copy=False)
+            for k, at in enumerate(some):
+                results[at] = make(norms[k])
+    return results
+
+
+def _terms(p: float, to: np.dtype[Any], dtypes: tuple[np.dtype[Any], ...]) -> ListGraph:
+    """What a norm of each array is made of."""
+    trace = Trace()
+    fold = _folding(trace.cast(trace.input(0, dtypes[0]), to), p, to, False)
+    return ListGraph("norms_of_lists", {}, (), fold._replace(results=()))
 
 
 def as_one_kernel(name: str, tensors: Sequence[Tensor], run: Callable[[], Any]) -> Any:

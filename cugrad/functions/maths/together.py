@@ -22,8 +22,8 @@ from ...runtime.kept import kept
 from ...tensor import Tensor, make
 
 __all__ = [
-    "changed_together", "computed_together", "copied_together", "left_by", "zero_gradients",
-    "zeroed_together",
+    "are_plain", "changed_together", "computed_together", "copied_together", "left_by",
+    "zero_gradients", "zeroed_together",
 ]  # fmt: skip
 
 MOST = 4096  # functions with their numbers that are kept; then it begins anew
@@ -130,6 +130,16 @@ def _is_plain(x: Any, kind: type, backend: Any, index: int | None) -> bool:
     if (x._requires_grad and state.grad_enabled) or overrides(type(x)):
         return False
     return bool(backend.device_index(x._array) == index)
+
+
+def are_plain(tensors: Sequence[Any]) -> bool:
+    """Whether a kernel may do what ops would do with these tensors: see `_backend_of`."""
+    backend = _backend_of([tensors])
+    if backend is None:
+        return False
+    array = tensors[0]._array
+    kind, index = type(array), backend.device_index(array)
+    return all(_is_plain(x, kind, backend, index) for x in tensors)
 
 
 def _are_apart(lists: Sequence[Sequence[Tensor]], places: Sequence[int]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from textwrap import indent
+from typing import Any
 
 from ...traced.arrays import Traced, reached_from
 from ...traced.gathered import EACH
@@ -52,16 +53,22 @@ else
     for (int k = 0; k < {pack}; ++k)
         if (at + k < size) list{k}[at + k] = q{k}.at[k];"""
 
-# The block that comes last, of all launches, folds what all have left, in their order.
-FOLD = """\
+# Of a block; and of the block that comes last, of all launches: it folds what all have left, in
+# their order.
+FOLD_OF_BLOCK = """\
     __shared__ {kind} parts[{lines}];
-    __shared__ bool last;
     const int lane = threadIdx.x % 32, line = threadIdx.x / 32;
 {lanes}
     if (lane == 0) parts[line] = sum;
     __syncthreads();
-    if (threadIdx.x == 0) {{
+    if (threadIdx.x == 0)
         for (int j = 1; j < {lines}; ++j) {{ const {kind} other = parts[j]; sum = {combined}; }}
+"""
+FOLD_EACH = """\
+    if (threadIdx.x == 0) a.part[array][(int)blockIdx.x - a.start[array]] = sum;"""
+FOLD = """\
+    __shared__ bool last;
+    if (threadIdx.x == 0) {{
         a.partial[a.first + (int)blockIdx.x] = sum;
         __threadfence();
         last = atomicAdd(a.ticket, 1u) == (unsigned)a.total - 1;
@@ -174,16 +181,19 @@ def _constants(constants: Sequence[Traced], by_row: str, one: bool) -> list[str]
 
 def _fold(fold: Folding) -> str:
     kind, combined = STORED[fold.term.dtype.name], COMBINED[fold.how]
+    words: dict[str, Any] = {"kind": kind, "combined": combined, "lines": THREADS // 32}
+    words["lanes"] = LANES.format(kind=kind, combined=combined)
+    block = FOLD_OF_BLOCK.format(**words)
+    if not fold.results:
+        return block + FOLD_EACH
     names = {x.name: f"a.last{k}" for k, x in enumerate(fold.constants)}
     nodes = reached_from(fold.results)
     checked(nodes)
     lines, values = statements(nodes, {0: "sum"}, {**names, **_literals(nodes, names)})
     lines += [f"*a.result{k} = {stored(values[x.name], x, x.dtype.name)};"
               for k, x in enumerate(fold.results)]  # fmt: skip
-    return FOLD.format(
-        kind=kind, combined=combined, threads=THREADS, lines=THREADS // 32,
-        lanes=LANES.format(kind=kind, combined=combined), results=indent("\n".join(lines), " " * 8),
-    )  # fmt: skip
+    results = indent("\n".join(lines), " " * 8)
+    return block + FOLD.format(threads=THREADS, results=results, **words)
 
 
 def _literals(nodes: Sequence[Traced], named: dict[int, str]) -> dict[int, str]:

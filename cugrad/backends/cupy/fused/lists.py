@@ -6,13 +6,14 @@ copy to the device goes before it. A block computes a part of one array.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import cupy
 import numpy as np
 
-from ...traced.arrays import Traced, reached_from
+from ...traced.arrays import Trace, Traced, reached_from
 from ...traced.gathered import (
     EACH,
     Entry,
@@ -23,7 +24,7 @@ from ...traced.gathered import (
     rows_alike,
     sorted_out,
 )
-from ...traced.lists import ListGraph, MakeListGraph, NumbersGraph
+from ...traced.lists import Folding, ListGraph, MakeListGraph, NumbersGraph
 from ..launches.starting import StructKernel
 from .expressions import STORED, name_of, signature
 from .launch import OPTIONS
@@ -96,6 +97,30 @@ class ListKernels:
                 graph, dtypes, whole, entries, by_row, True, None, values, first
             )  # fmt: skip
 
+    def fold_each(self, groups: Groups, results: Array) -> None:
+        """What the elements of each array are folded to goes to its place of `results`: in as many
+        launches as parts of the longest array have to be folded again.
+        """
+        kernels: ListKernels = self
+        size = results.itemsize
+        while groups:
+            counts = {e.at: -(-e.size // CHUNK) for some in groups.values() for e in some}
+            long = [at for at, count in counts.items() if count > 1]
+            partial = cupy.ndarray((sum([counts[at] for at in long]),), results.dtype)
+            ends, begin = dict[int, int](), partial.data.ptr
+            for at, count in counts.items():
+                ends[at] = begin if count > 1 else results.data.ptr + at * size
+                begin += count * size if count > 1 else 0
+            for (dtypes, whole), entries in groups.items():
+                kernels._launch(
+                    kernels._graph(dtypes), dtypes, whole, entries, "", True, None, {}, parts=ends
+                )
+            fold = kernels._graph(next(iter(groups))[0]).fold
+            assert fold is not None
+            again = [Entry((ends[at],), counts[at], at, (partial,)) for at in long]
+            groups = {((results.dtype,), False): again} if again else {}
+            kernels = _of_parts(fold.how)
+
     def _graph(self, dtypes: tuple[np.dtype[Any], ...]) -> ListGraph:
         graph = self._graphs.get(dtypes)
         if graph is None:
@@ -105,9 +130,11 @@ class ListKernels:
     def _launch(
         self, graph: ListGraph, dtypes: Any, whole: bool, entries: list[Entry], by_row: str,
         one: bool, skip: Array | None, values: Any, first: int = 0,
+        parts: Mapping[int, int] | None = None,
     ) -> int:  # fmt: skip
         """Launches for entries of one group; the number of the block that comes next. `values` are
-        members of the table, by name, or, for EACH, constants by the place of their array.
+        members of the table, by name, or, for EACH, constants by the place of their array; `parts`
+        are where the folds of an array's blocks go, by its place.
         """
         kernel, table, capacity = _kernel(graph, dtypes, whole, by_row, one)
         for begin in range(0, len(entries), capacity):
@@ -128,11 +155,23 @@ class ListKernels:
                     row["row"][: len(some)] = [entry.at for entry in some]
                 for name, value in values.items():
                     row[name] = value
-            if graph.fold is not None:
+            if parts is not None:
+                row["part"][: len(some)] = [parts[entry.at] for entry in some]
+            elif graph.fold is not None:
                 row["first"] = first
             kernel((int(blocks[-1]),), (THREADS,), args.tobytes())
             first += int(blocks[-1])
         return first
+
+
+@cache
+def _of_parts(how: str) -> ListKernels:
+    """Kernels that fold what blocks have left of each array."""
+
+    def graph(dtypes: tuple[np.dtype[Any], ...]) -> ListGraph:
+        return ListGraph("fold_parts", {}, (), Folding(Trace().input(0, dtypes[0]), how))
+
+    return ListKernels(graph)
 
 
 def _told(constants: Sequence[Traced], prefix: str, values: Sequence[Any]) -> dict[str, Any]:
@@ -165,16 +204,18 @@ def _members(graph: ListGraph, names: Sequence[str], by_row: str, one: bool) -> 
         heads.append((f"const {STORED[by_row]}*", "constants", 0))
     ints = [("int", "count", 0)]
     values = [] if by_row else told(graph.constants, "told")
-    if graph.fold:
+    many = room_for(graph, len(names), by_row, one)
+    lists = [(f"{STORED[d]}*", f"list{k}", many) for k, d in enumerate(names)]
+    if graph.fold and graph.folds_each:
+        lists.append((f"{STORED[graph.fold.term.dtype.name]}*", "part", many))
+    elif graph.fold:
         kind = STORED[graph.fold.term.dtype.name]
         heads += [(f"{kind}*", "partial", 0), ("unsigned*", "ticket", 0)]
         heads += [(f"{STORED[x.dtype.name]}*", f"result{k}", 0)
                   for k, x in enumerate(graph.fold.results)]  # fmt: skip
         ints += [("int", "first", 0), ("int", "total", 0)]
         values += told(graph.fold.constants, "last")
-    many = room_for(graph, len(names), by_row, one)
     rows = on_device and not one
-    lists = [(f"{STORED[d]}*", f"list{k}", many) for k, d in enumerate(names)]
     if by_row == EACH:
         lists += [(c, name, many) for c, name, _ in told(graph.constants, "told")]
     lists.append(("long long", "size", many))
