@@ -15,6 +15,7 @@ from .running import overlaps
 from .table_layers import LAYERS, LISTS_IN_PLACE
 from .table_rare import RARE_IN_PLACE
 from .table_seldom import SELDOM_IN_PLACE
+from .table_uncommon import UNCOMMON_IN_PLACE
 from .text import Statement
 
 Sort = Callable[[Draw], "Statement | None"]
@@ -84,9 +85,9 @@ def change(d: Draw) -> Statement | None:
 
 def change_of(d: Draw, under_no_grad: bool) -> Statement | None:
     tables = [table.IN_PLACE, table.ASSIGNED, table.SHAPE_IN_PLACE, RARE_IN_PLACE, LISTS_IN_PLACE]
-    tables.append(SELDOM_IN_PLACE)
+    tables += [SELDOM_IN_PLACE, UNCOMMON_IN_PLACE]
     # under no_grad a shape keeps: what the graph knows of a leaf is not told of it in PyTorch
-    rows = d.random.choices(tables, [6, 4, 0.7 * (not under_no_grad), 4, 1, 2])[0]
+    rows = d.random.choices(tables, [6, 4, 0.7 * (not under_no_grad), 4, 1, 2, 1])[0]
     row = d.random.choice(rows)
     if row.needs and d.unguarded:
         return None

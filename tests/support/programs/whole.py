@@ -12,6 +12,7 @@ from .table_rare import RARE
 from .table_recurrent import RECURRENT
 from .table_seldom import SELDOM
 from .table_sparse import SPARSE
+from .table_uncommon import UNCOMMON
 
 SORTS: dict[str, tuple[Sort, float]] = {
     "leaf": (leaf, 1),
@@ -29,6 +30,7 @@ SORTS: dict[str, tuple[Sort, float]] = {
     "layers": (op(LAYERS), 3),
     "seldom": (op(SELDOM), 4),
     "sparse": (op(SPARSE), 2),
+    "uncommon": (op(UNCOMMON), 3),
     "custom": (op(CUSTOM), 4),
     "flag": (flag, 1.5),
     "region": (region, 3),
