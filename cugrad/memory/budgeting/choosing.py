@@ -16,7 +16,8 @@ from ..states.steps import BUCKETS, SMALL
 from ..states.within_backward.early import LAG
 from .rates import UNUSED
 
-__all__ = ["Candidate", "KINDS", "Forecasts", "ModelParts", "ModelPart"]
+__all__ = ["Candidate", "KINDS", "Forecasts", "MeasuredStep", "ModelParts",
+           "ModelPart"]  # fmt: skip
 
 KINDS = ("weights", "gradients", "states")
 # of the largest tensors in a window: copies and computing go on at once in the first of them
@@ -184,10 +185,15 @@ class ModelParts:
         return largest
 
     def least_of(self, count: int, window: int) -> int:
-        """Bytes that the step of the largest parameter takes."""
+        """Bytes that the step of the largest parameter takes. What it computes in is as small as
+        the pieces, where states pass in pieces.
+        """
         largest = sum([self._largest(kind, count, window) for kind in KINDS])
-        pieces = self.in_pieces and self.most["states"][count] > self.largest_whole(count)
-        return self.fixed + largest + (self.most["weights"][count] // PIECES if pieces else 0)
+        if self.in_pieces and self.most["states"][count] > self.largest_whole(count):
+            return self.fixed + largest + self.most["weights"][count] // PIECES
+        whole = [p.weights + p.gradients + p.states + p.work for p in self.parts[:count]
+                 if not (self.in_pieces and p.states)]  # fmt: skip
+        return self.fixed + max([largest, *whole])
 
     def in_window(self, kind: str, place: str, count: int, window: int) -> int:
         """Bytes of a kind that is elsewhere, on the device at most: one more than fits may be used
@@ -226,6 +232,44 @@ class ModelParts:
         together = min(SMALL, self.sums["weights"][-1] // BUCKETS) if count < self.count else 0
         work = 0 if is_host else self.most_work[count]
         return max(work, 2 * together, self.largest_that_stays[count])
+
+
+class MeasuredStep:
+    """What the first step has shown, with the places `before`: of the bytes of the three kinds that
+    the device had, by event, those that `stay`, and those `placed`, for each kind.
+    """
+
+    def __init__(self, step: Any, passes: int, before: Candidate, stay: Any, placed: Any) -> None:
+        self.step, self.passes, self.before = step, passes, before
+        self.zeroed = False  # whether steps begin with gradients, which were set to zero
+        self.stay, self.placed = stay, placed
+        self.told = 0  # bytes of what is computed of gradients before they leave
+        self.there = stay + placed.sum(axis=1)
+        self.computing = sum([event.seconds for event in step.events])
+        self.misses = self.less = 0  # steps over the limit, by so many bytes in all
+
+    @property
+    def adds(self) -> bool:
+        """Whether passes begin with gradients, to which they add."""
+        return self.passes > 1 or self.zeroed
+
+    def shifts(self, candidate: Candidate) -> Any:
+        """Bytes that are in use beyond those, by event, with other places."""
+        events, before, adds = len(self.there), self.before, self.adds
+        placed = candidate.placed(events, adds)
+        if candidate.is_like(before):  # what has come ahead leaves where others need the room
+            placed = self.placed.copy()
+            if adds:
+                placed[:, 1] += candidate.layout.made(candidate.away, events)
+        elif (candidate.window, candidate.away) == (before.window, before.away):
+            # as measured, but for the weights that come ahead once their order is known
+            kinds = KINDS[: 1 if adds else 2]  # of gradients that are added to more is there
+            for k, (kind, ahead) in enumerate(zip(kinds, (candidate.window, 0))):
+                if candidate.places[kind] == before.places[kind]:
+                    placed[:, k] = np.minimum(placed[:, k], self.placed[:, k] + ahead)
+        told = 0 if candidate.places["gradients"] == "device" else self.told
+        stay = candidate.of_those_that_stay(events, adds=adds) + told
+        return stay + placed.sum(axis=1) - self.there
 
 
 class Forecasts:

@@ -239,7 +239,7 @@ class budget(OfModel, saved_tensors_hooks):
             self._limiter.tighten()  # what the copies of the step before hold
             self._places.copies(self._places.under_way, 0)
             if self._states is not None:
-                self._states.let_go()
+                self._states.begin_step()
             used = self._of_device.memory_allocated()
             training = None if self._states is None else self._states.on_device
             measuring = self._measuring = Measurement(self._of_device, used, training)
@@ -341,7 +341,7 @@ class budget(OfModel, saved_tensors_hooks):
                 used = self._of_device.memory_allocated()
                 gc.collect()
                 before -= used - self._of_device.memory_allocated()
-            adds = self._states is not None and self._states.passes > 0
+            adds = self._states is not None and self._states.adds
             plan.begin(self.limit, before, self.placements, adds)
         under_way = plan.step.lookahead
         self._places.copies(under_way, 0 if plan.now.is_cold else under_way)
@@ -490,7 +490,7 @@ class budget(OfModel, saved_tensors_hooks):
         if failed or not turned:
             return
         if self._states is not None:
-            self._lessons.adds = self._states.passes > 0
+            self._lessons.adds = self._states.adds
             self._states.passes += 1
         if measuring is not None and measuring.is_whole:
             self._lessons.learn(first or ("", 0), did, measuring)

@@ -16,10 +16,19 @@ from .rehearsing import Rehearsals, in_blocks
 if TYPE_CHECKING:
     from .context import budget
 
-__all__ = ["Inventory"]
+__all__ = ["Inventory", "check_elements"]
 
 ALONE = 4  # of the largest tensor, in a window in which each comes alone
 LEAST = 1 << 16  # bytes of a parameter that is placed, under any limit of 64 MiB or more
+
+
+def check_elements(model: Any) -> None:
+    """ValueError for parameters on the meta device."""
+    if any(p.is_meta for p in model.parameters()):
+        raise ValueError(
+            "budget: got a model with parameters on the meta device, which have no elements; "
+            "want memory.materialise(...), or model.to_empty(device='cpu') and values for them"
+        )
 
 
 class Inventory:
@@ -52,16 +61,20 @@ class Inventory:
         for p in reversed(params):
             nbytes = in_blocks(p.nbytes, block)
             # of a master there are its gradient and what comes out, of twice the size each
-            kept, work = states.get(id(p), (0, 0))
+            kept, numbers, work = states.get(id(p), (0, 0, 0))
             work += 4 * nbytes * (self.has_masters and p.itemsize == 2)
-            part = ModelPart(id(p), nbytes, nbytes * p.requires_grad, kept, work)
+            part = ModelPart(id(p), nbytes, nbytes * p.requires_grad, kept - numbers, work)
             if p.nbytes >= self.least:
                 parts.append(part)
+                stays, gradients = numbers, 0
             else:
-                fixed += part.weights + part.gradients + part.states
-                has_state = id(p) in trained and trained[id(p)][0].state.get(p)
-                coming += 0 if has_state else part.states
-                self.later += part.gradients + (0 if has_state else part.states)
+                stays, gradients = kept, part.gradients
+                fixed += part.weights + gradients
+            fixed += stays
+            if not (id(p) in trained and trained[id(p)][0].state.get(p)):
+                coming += stays
+                self.later += stays
+            self.later += gradients
         in_pieces = not is_host and all(each._by_element for each in self.optimizers)
         self.layout = ModelParts(parts, fixed, in_pieces, is_host, coming)
 

@@ -325,11 +325,10 @@ def as_measured(step: planning.Step, peak: int) -> planning.Plan:
     return planning.Plan(chosen, planning.Forecaster(step)(chosen), peak, step, chosen)
 
 
-def too_few(limit: int, plan: planning.Plan, later: int = 0) -> BudgetError:
-    """The error for a limit that no plan fits, to which so many bytes come in later steps."""
-    least = size(plan.needs + later)
+def too_few(limit: int, plan: planning.Plan, needs: int) -> BudgetError:
+    """The error for a limit that no plan fits: so many bytes are needed, with what comes later."""
     return BudgetError(
-        f"budget: {size(limit)} are too few: this step needs at least {least}, and room "
+        f"budget: {size(limit)} are too few: this step needs at least {size(needs)}, and room "
         f"for an optimizer's state if that is yet to come. {plan.holders()} {ADVICE}"
     )
 

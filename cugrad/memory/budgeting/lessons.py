@@ -40,6 +40,7 @@ class Lessons:
         self.last: SeenStep | None = None  # what the last step of a known kind followed, or taught
         self.latest: SeenStep | None = None  # the same of the last step, until someone has seen it
         self.later = 0  # bytes that steps begin with which the one that is measured does not have
+        self.stepping = 0  # bytes that a step of an optimizer takes at least
         self.adds = False  # whether the step has added to gradients of a pass before
         self.told = 0  # bytes that steps took at most, since the budget was entered
 
@@ -63,16 +64,21 @@ class Lessons:
         fits = plan.forecast.peak <= self.limit
         if not fits and OFFLOAD in self.placements and measuring.peak <= self.limit:
             step = measuring.step(rates, self.placements, self.small, 0)
-            limit, plan = self.limit, known_steps.as_measured(step, measuring.peak)
+            limit, plan = self.limit, known_steps.as_measured(step, measuring.of_pass)
         course = Tuning(step, 0, limit, plan)
         later, self.later = self.later, 0
-        course.is_last, fits = not fits, plan.needs + later <= self.limit
+        tightest = plan
+        if later and plan.needs + later > self.limit:  # as is, but is there one that needs less?
+            tightest = known_steps.first_plan(step, max(self.limit - later, 1), self.placements)[1]
+        course.is_last = not fits
+        needs = max(tightest.needs + later, self.stepping)
+        fits = needs <= self.limit
         seen_step = SeenStep(did, step, measuring.before, course)
         seen_step.first_peak = seen_step.peak = measuring.peak
         seen_step.training = [span.training for span in measuring.spans]
         self.last = self.latest = seen_step
         if not fits:
-            raise known_steps.too_few(self.limit, plan, later)
+            raise known_steps.too_few(self.limit, tightest, needs)
         self.check(measuring.peak, "the first step of its kind, which is measured with all that "
                     "it saves away; those that follow a plan will fit")  # fmt: skip
         if did.sizes:

@@ -143,7 +143,9 @@ class Limiter:
         """
         engine = self.engine
         assert engine is not None
-        ahead = [s for s in engine.storages.all() if s.ahead and s.is_back and s.held is None]
+        mine: Any = engine.ledger  # of training states windows know what has come
+        spans = [s for s in engine.storages.all() if s.ledger is mine and s.ahead]
+        ahead = [s for s in spans if s.is_back and s.held is None]
         for span in sorted(ahead, key=lambda s: s.index):
             if span.arrived is not None:
                 wait_for(span.stream, span.arrived)

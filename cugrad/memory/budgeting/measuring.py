@@ -85,6 +85,7 @@ class Measurement:
         self._here: tuple[int, ...] = ()  # bytes that are placed, by their kind
         self._is_paused = False
         self._of_root: dict[int, _MeasuredValue] = {}  # by id of a storage: the value it holds now
+        self.of_pass = 0  # the most bytes in use until the last node had ended, once it is closed
         self.elsewhere: Any = None  # another device, on which values were made
         self.forward: int | None = None  # the number of ops before backward
         self.tracing = backend.device_type == "cpu" and not tracemalloc.is_tracing()
@@ -113,6 +114,7 @@ class Measurement:
         if self.spans:
             span, stays = self.spans[-1], self.backend.memory_allocated() - self._left
             own, base, beside = span.own, span.base, (span.beside, span.there)
+            self.of_pass = self.peak
             self._look()
             if self.training is None:
                 span.own = max(own, span.own - max(0, stays))

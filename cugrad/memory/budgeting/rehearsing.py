@@ -33,11 +33,12 @@ class Rehearsals:
     def __init__(self, backend: Any, device: Any, has_masters: bool) -> None:
         self.backend, self.device, self.has_masters = backend, device, has_masters
         self.block = 1 if device.type == "cpu" else BLOCK
-        self._seen: dict[Any, tuple[list[float], float]] = {}
+        self._seen: dict[Any, tuple[list[float], int, float]] = {}
 
-    def of(self, optimizer: Any, group: dict[str, Any], param: Tensor) -> tuple[int, int]:
+    def of(self, optimizer: Any, group: dict[str, Any], param: Tensor) -> tuple[int, int, int]:
         """Bytes that an optimizer keeps of a parameter, or will keep after its first step, and
-        those of a master; and bytes that its step takes beside them.
+        those of a master; of those the bytes of single numbers, which stay on the device; and bytes
+        that its step takes beside them.
         """
         state, block = optimizer.state.get(param), self.block
         has_masters = self.has_masters and param.itemsize == 2
@@ -48,17 +49,21 @@ class Rehearsals:
             try:
                 self._seen[key] = self._rehearse(optimizer, group, param, key[3:], has_masters)
             except (RuntimeError, NotImplementedError, AssertionError):  # one with its own step
-                self._seen[key] = [param.itemsize, param.itemsize], param.itemsize
-        kept, beside = self._seen[key]
-        work = in_blocks(int(beside * param.numel()), block)
+                self._seen[key] = [param.itemsize, param.itemsize], 0, param.itemsize
+        kept, numbers, beside = self._seen[key]
+        work, numbers = in_blocks(int(beside * param.numel()), block), numbers * block
         if not state or has_masters and "master" not in state:
-            return sum([in_blocks(int(n * param.numel()), block) for n in kept]), work
-        return sum([in_blocks(_bytes(each), block) for each in state.values()]), work
+            states = sum([in_blocks(int(n * param.numel()), block) for n in kept])
+        else:
+            states = sum([in_blocks(_bytes(each), block) for each in state.values()])
+        return states + numbers, numbers, work
 
     def _rehearse(
         self, optimizer: Any, group: dict[str, Any], param: Tensor, shape: Any, has_masters: bool
-    ) -> tuple[list[float], float]:
-        """Bytes of each state for each element, and those that the step takes beside them."""
+    ) -> tuple[list[float], int, float]:
+        """Bytes of each state for each element, how many more are single numbers on the device, and
+        bytes that the step takes beside them for each element.
+        """
         backend, has_peaks = self.backend, self.device.type != "cpu"
         most = backend.max_memory_allocated()
         sample = param.detach().new_zeros(list(shape), device=self.device)
@@ -74,7 +79,9 @@ class Rehearsals:
             backend.raise_peak_memory_stats(most)
         kept = [_bytes(each) for each in state.values()] + [has_masters * sample.nbytes]
         n = sample.numel()
-        return [each / n for each in kept], beside / n if has_peaks else param.itemsize
+        numbers = [v for v in state.values() if isinstance(v, Tensor) and not _bytes(v)]
+        there = len([v for v in numbers if v.device == sample.device])
+        return [each / n for each in kept], there, beside / n if has_peaks else param.itemsize
 
 
 def _rehearsed(optimizer: Any, group: Any, sample: Tensor, times: int = 1) -> tuple[Any, float]:

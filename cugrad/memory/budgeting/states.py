@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ...autograd.mode import state as grad_mode
 from ..offloading.engine import engine_of
 from ..states.context import BEHIND, DURING, offload_states
 from ..states.masters import steps_by_buckets
 from ..states.steps import home_of
-from .choosing import AS_FAST, KINDS, Candidate, Forecasts, ModelParts
-from .inventory import Inventory
+from .choosing import AS_FAST, KINDS, Candidate, Forecasts, MeasuredStep, ModelParts
+from .inventory import Inventory, check_elements
 from .known_steps import BudgetError, StepBook, first_plan, shifted
-from .measuring import mark
+from .measuring import BLOCK, mark
 from .planning import KEEP, RECOMPUTE, Forecaster, plan
 from .rates import UNUSED, rates_of
 from .rehearsing import host_rate
@@ -49,35 +50,6 @@ class Known(NamedTuple):
 _known: weakref.WeakKeyDictionary[Any, dict[Any, Known]] = weakref.WeakKeyDictionary()
 
 
-class MeasuredStep:
-    """What the first step has shown, with the places `before`: of the bytes of the three kinds that
-    the device had, by event, those that `stay`, and those `placed`, for each kind.
-    """
-
-    def __init__(self, step: Any, passes: int, before: Candidate, stay: Any, placed: Any) -> None:
-        self.step, self.passes, self.before = step, passes, before
-        self.stay, self.placed = stay, placed
-        self.there = stay + placed.sum(axis=1)
-        self.computing = sum([event.seconds for event in step.events])
-        self.misses = self.less = 0  # steps over the limit, by so many bytes in all
-
-    def shifts(self, candidate: Candidate) -> Any:
-        """Bytes that are in use beyond those, by event, with other places."""
-        events, before, adds = len(self.there), self.before, self.passes > 1
-        placed = candidate.placed(events, adds)
-        if candidate.is_like(before):  # what has come ahead leaves where others need the room
-            placed = self.placed.copy()
-            if adds:
-                placed[:, 1] += candidate.layout.made(candidate.away, events)
-        elif (candidate.window, candidate.away) == (before.window, before.away):
-            # as measured, but for the weights that come ahead once their order is known
-            kinds = KINDS[: 1 if adds else 2]  # of gradients that are added to more is there
-            for k, (kind, ahead) in enumerate(zip(kinds, (candidate.window, 0))):
-                if candidate.places[kind] == before.places[kind]:
-                    placed[:, k] = np.minimum(placed[:, k], self.placed[:, k] + ahead)
-        return candidate.of_those_that_stay(events, adds=adds) + placed.sum(axis=1) - self.there
-
-
 class StatesOfBudget:
     """The training states of one model within a budget.
 
@@ -100,11 +72,7 @@ class StatesOfBudget:
                 "budget: got a model and no optimizer, whose step says when a step has ended; want "
                 "optimizer=..., or leave out the model, of which all stays on the device then"
             )
-        if any(p.is_meta for p in model.parameters()):
-            raise ValueError(
-                "budget: got a model with parameters on the meta device, which have no elements; "
-                "want memory.materialise(...), or model.to_empty(device='cpu') and values for them"
-            )
+        check_elements(model)
         self.masters, self.step, self.bring_back = masters, step, bring_back
         self.inventory = Inventory(owner, model, self.optimizers, disk, masters is not None, step)
         on_host = any(p.device.type == "cpu" for p in model.parameters())
@@ -121,6 +89,7 @@ class StatesOfBudget:
         self._paced_by: Any = None  # the optimizer whose steps are timed
         self._ends: list[Any] = []  # of steps with one choice
         self._events: dict[int, int] = {}  # by id of a parameter: when its gradient was whole
+        self._is_moving = False  # whether it enters other places
         self._waits = False  # whether the first step has shown that it needs all gradients
         self._seen: MeasuredStep | None = None
         self._host: float | None = None  # bytes a second
@@ -129,7 +98,13 @@ class StatesOfBudget:
     def on_device(self) -> tuple[int, ...]:
         """Bytes of what is placed that the device has now, of each kind."""
         windows = () if self.context is None else self.context._windows.values()
-        return tuple([window.swept() if window.limit is not None else 0 for window in windows])
+        block = 1 if self.owner.device.type == "cpu" else BLOCK
+        return tuple([window.swept(block) if window.limit is not None else 0 for window in windows])
+
+    @property
+    def adds(self) -> bool:
+        """Whether the pass that begins adds to gradients."""
+        return self.passes > 0 or getattr(self._seen, "zeroed", False)
 
     @property
     def beside_step(self) -> int:
@@ -171,10 +146,23 @@ class StatesOfBudget:
         used = self.owner._of_device.memory_allocated() - sum(self.on_device())
         self._others = max(0, used - self.inventory.resident_now())
 
+    def begin_step(self) -> None:
+        """A step begins. One that has gradients then, unlike the first, gets places of its own."""
+        seen, may_be = self._seen, not self._is_moving and grad_mode.grad_enabled
+        if seen is not None and not self.passes and not seen.adds and may_be:
+            if any(p._grad is not None for p in self.model.parameters()):
+                seen.zeroed = True
+                self._go_on(self._chosen_anew())
+        self.let_go()
+        if seen is None and self.chosen is not None:
+            least = self.chosen.layout.least_of(self.chosen.away, self.chosen.window)
+            self.owner._lessons.stepping = least + self._others
+
     # ------------------------------------------------------------------ begin and end
 
     def begin(self) -> None:
         """Sends away what can be, as long as nothing is known of the step."""
+        self._is_moving = False
         if self.chosen is None:
             self.inventory.count()
             self.owner._lessons.later = self.inventory.later
@@ -272,13 +260,15 @@ class StatesOfBudget:
         if self._seen is not None and seen is not None:
             step, shifts = self._seen.step, self._seen.shifts(chosen)
             later = shifted(step, shifts.tolist())
-            adds = self._seen.passes > 1
+            adds = self._seen.adds
             more = chosen.in_no_window(len(shifts), adds) - int(self._seen.stay[0])
             seen.restart(later, more, owner.limit, owner.placements, adds)
         if self.context is not None:
             self.context.bring_back = chosen.is_on_device
         self.end()
+        self._is_moving = True
         self._enter(chosen)
+        self._is_moving = False
         owner._end(failed=True)  # what that has computed is no step
 
     # ------------------------------------------------------------------ behind a step
@@ -292,6 +282,7 @@ class StatesOfBudget:
             return
         if not self.tried:
             self._waits = self.context is not None and self.context.waits_for_backward
+            self.owner._lessons.later += self._told()
         self.owner._end()
         seen, passes = self.owner._lessons.take_latest(), max(self.passes, 1)
         self.passes = 0
@@ -346,6 +337,14 @@ class StatesOfBudget:
         stay = before.of_those_that_stay(n, has_states=False)
         placed = np.array(seen.training, np.int64) if any(seen.training) else before.placed(n)
         self._seen = MeasuredStep(step, passes, before, stay, placed)
+        self._seen.told = self._told()
+
+    def _told(self) -> int:
+        """Bytes of what is computed of gradients before they leave, from the second step on."""
+        if self.context is None or self.inventory.layout.on_host:
+            return 0
+        parts = [part for part in self.inventory.layout.parts if part.gradients]
+        return len(self.context._windows["gradients"].tells) * BLOCK * len(parts)
 
     def _chosen_anew(self) -> Candidate:
         """Takes the fastest places with which a plan for what is saved fits."""
@@ -458,6 +457,7 @@ class StatesOfBudget:
         """Places for the three kinds, with when the optimizer steps."""
         choices: list[tuple[dict[str, str], str]] = [(dict.fromkeys(KINDS, "device"), BEHIND)]
         parts = all(map(steps_by_buckets, self.optimizers))
+        is_early = self.step == DURING and not getattr(self._seen, "zeroed", False)  # nor gone
         for kinds in (["states"], ["states", "gradients"], list(KINDS)):
             places = {k: frugal[k] if k in kinds else "device" for k in KINDS}
             several = [places]
@@ -468,7 +468,7 @@ class StatesOfBudget:
             for each in several:
                 choices.append((each, BEHIND))
                 # its first step needs all gradients, for which the device may have no room
-                if parts and self.step == DURING and each["gradients"] != "device":
+                if parts and is_early and each["gradients"] != "device":
                     choices.append((each, DURING))
         return choices
 

@@ -55,6 +55,10 @@ class StepRecorder(RecipeRecorder):
                 owner.op_will_begin(args)
             elif owner.turned:
                 counted = False
+        elif counted and owner.turned:  # of a hook of a leaf, perhaps a library's: not in each step
+            counted = False
+            if owner._measuring is None:
+                owner._limiter.event(-1)
         if owner.turned:
             here.calls.append(None)
         else:

@@ -117,6 +117,7 @@ class Home:
         # else it would hold itself, by this method, and its window, which holds it: all that was
         # sent would be there until the collector came once more
         window, self.window, self.ref = self.window, self.window.nowhere, nothing
+        self.told, self.pending = {}, []  # of what the window may note for longer
         window.lost.append(self)
 
     def _escapes(self) -> None:
@@ -289,6 +290,7 @@ class Home:
     def change(self, change: Change) -> None:
         """Changes the tensor in place: what is here now, what is elsewhere where it is used."""
         self._is_seen()
+        self.told = {}
         tensor, array = self.ref(), self.array
         if self.gone or self.is_on_host or not self.is_up_to_date:
             change(tensor)

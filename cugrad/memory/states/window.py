@@ -269,7 +269,12 @@ class Window:
     def _unload(self, nbytes: int) -> bool:
         assert self.limit is not None
         self._sweep()
-        self._make_room(self.limit - self.bytes + nbytes)
+        most = self.bytes - nbytes
+        for _ in range(2):
+            self._make_room(self.limit - most)
+            if self.bytes <= most:
+                break
+            self.latest = None  # no one reads it now, or it is not free
         return True
 
     @contextmanager
@@ -291,11 +296,17 @@ class Window:
             self._make_room(0)
             self.peak = self.bytes
 
-    def swept(self) -> int:
-        """Bytes that are on the device, but for what has left by now."""
+    def swept(self, block: int = 1) -> int:
+        """Bytes that are on the device, but for what has left by now, and what a file is still read
+        for, in blocks of so many.
+        """
         with self.lock:
             self._sweep()
-            return self.bytes
+            nbytes = self.bytes
+            for home, its in (*self.here.items(), *self.leaving.items()):
+                is_read = home.is_coming and home.span.place.flat is None
+                nbytes += -its if is_read else -its % block
+            return nbytes
 
     def count(self) -> int:
         """How many tensors there are of this kind."""

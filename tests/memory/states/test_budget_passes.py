@@ -13,7 +13,7 @@ import cugrad
 from cugrad import backends, memory
 from cugrad.memory.budgeting import states
 from cugrad.memory.budgeting.planning import search
-from tests.memory.states.training import deep
+from tests.memory.states.training import clip_one_by_one, deep
 
 DEVICE: Any = backends.get("simulated")
 
@@ -198,6 +198,43 @@ def test_what_came_ahead_leaves_where_room_is_needed() -> None:
         plan._limiter.make_room(limit - used + (64 << 10))
         assert DEVICE.memory_allocated() <= used - (64 << 10)
         assert weights.swept() < 128 << 10
+
+
+@pytest.mark.parametrize("clips", [False, True])
+@pytest.mark.parametrize(("kind", "limit"), [("SGD", 22), ("ASGD", 85)])
+def test_what_stays_between_steps_has_room(kind: str, limit: int, clips: bool) -> None:
+    """Numbers that an optimizer has on the device, norms of gradients that leave, what came last
+    and gradients that are set to zero, of which the first step shows nothing.
+    """
+
+    def run(limit: int | None, zeros: bool) -> list[float]:
+        cugrad.manual_seed(0)
+        net = deep(32, 5).to("simulated")
+        optimizer, losses = getattr(cugrad.optim, kind)(net.parameters(), lr=0.01), []
+        x = cugrad.rand(8, 32, device="simulated")
+        gc.collect()
+        DEVICE.synchronize()
+        most = DEVICE.memory_allocated() - sum([p.nbytes for p in net.parameters()])
+        budget: Any = cugrad.enable_grad()
+        if limit is not None:
+            most += limit
+            budget = memory.budget(most, model=net, optimizer=optimizer, bring_back=True)
+        with budget as plan:
+            for step in range(3):
+                DEVICE.reset_peak_memory_stats()
+                optimizer.zero_grad(set_to_none=not zeros)
+                loss = net(x).square().mean()
+                loss.backward()
+                if clips:
+                    clip_one_by_one(net.parameters(), 0.1)
+                optimizer.step()
+                losses.append(loss.item())
+                assert limit is None or not step or DEVICE.max_memory_allocated() <= most
+            assert limit is None or plan._states._seen.zeroed == zeros
+        return losses
+
+    for zeros in (False, True):
+        assert run((limit + 8 * zeros) << 10, zeros) == run(None, zeros)
 
 
 @pytest.mark.parametrize("network", ["deep", "recurrent"])
