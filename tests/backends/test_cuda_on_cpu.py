@@ -229,7 +229,7 @@ WRONG = {
     "a_vector_past_the_end": ("bytes out of bounds: at byte", "if (t < 61) {\n"
                               "float4 v = ((float4*)x)[t];  // here\n"
                               "__syncwarp(__activemask()); x[t] = v.x + v.w; }"),
-    "misaligned": ("type_mismatch", "\n if (t == 0) { float4 v = *(float4*)(x + 1);  // here\n"
+    "misaligned": ("misaligned", "\n if (t == 0) { float4 v = *(float4*)(x + 1);  // here\n"
                    "x[0] = v.x; }"),
     "beyond_a_shared_array": ("out_of_bounds", "__shared__ float s[32];\n s[t] = x[t];  // here\n"
                               "__syncthreads(); x[t] = s[t];"),

@@ -39,7 +39,7 @@ PLAIN = ("-std=gnu++17", "-fPIC", "-fvisibility=hidden", "-w", "-U_FORTIFY_SOURC
 CHECKED = (
     "-O0", "-g1", "-gdwarf-4", "-ffp-contract=off", "-fno-extern-tls-init",
     "-fsanitize=thread",
-    "-fsanitize=alignment,bounds,shift,integer-divide-by-zero,signed-integer-overflow",
+    "-fsanitize=bounds,shift,integer-divide-by-zero,signed-integer-overflow",
 )  # fmt: skip
 UNCHECKED = ("-O1", "-ffp-contract=off", "-fno-extern-tls-init")
 # Nothing is searched in the C++ library, which takes a linker ten times as long: `load` brings it.
