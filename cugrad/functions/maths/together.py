@@ -20,6 +20,7 @@ from ...dtypes import is_floating
 from ...runtime.dispatching import here, overrides
 from ...runtime.kept import kept
 from ...tensor import Tensor, make
+from ..creation.factories import zeros_like
 
 __all__ = [
     "are_plain", "changed_together", "computed_together", "copied_together", "left_by",
@@ -270,8 +271,16 @@ def zeroed_together(tensors: Sequence[Tensor]) -> Left:
 
 
 def zero_gradients(params: Iterable[Any]) -> None:
-    """Fills the gradients of parameters with zeros, and takes from them whatever they remember."""
-    grads = [param.grad for param in params if param.grad is not None]
+    """Fills the gradients of parameters with zeros, and takes from them whatever they remember. One
+    that a step within backward has used up is made anew.
+    """
+    grads = []
+    for param in params:
+        grad = param.grad
+        if grad is not None and getattr(grad, "_is_spent", False):
+            param.grad = zeros_like(param)
+        elif grad is not None:
+            grads.append(grad)
     for grad in grads:
         if grad.grad_fn is not None:  # it was made under create_graph
             grad.detach_()

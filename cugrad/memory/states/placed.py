@@ -46,6 +46,10 @@ class Placed:
         return not home.is_here
 
     @property
+    def _is_spent(self) -> bool:
+        return bool(HOMES[id(self)].gone)
+
+    @property
     def _array(self) -> Any:
         return HOMES[id(self)].asked(FIELD.__get__(self))
 

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("nothing_stays_placed")
 )  # fmt: skip
 def test_training_is_the_same(name: str, place: str) -> None:
     settings = {"lr": 0.1, "momentum": 0.9} if name == "SGD" else {"lr": 0.1}
-    features = ("tied", "frozen", "groups") if name in ("Adam", "NAdam") else ()
+    features = ("tied", "frozen", "groups") if name in ("Adam", "NAdam") else ("zeros",)
     plain = train(name, settings, features, None, steps=5)
     with simulated.configured(policy="random", seed=len(name + place)):
         result = train(name, settings, features, PLACES[place], steps=5, **DURING)
