@@ -128,10 +128,10 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     first, second = [canonical_dim(d, n) for d in over_a], [canonical_dim(d, m) for d in over_b]
     for i, (d, e) in enumerate(zip(first, second, strict=True)):
         p, q = a._array.shape[d], b._array.shape[e]
-        if p != q and p == 1:
-            b = cast(recorded.sum(b, (e,), True), b.dtype)
-        elif p != q and q == 1:
+        if q == 1:  # of one element, too: what is read is then no part of `a`
             a = cast(recorded.sum(a, (d,), True), a.dtype)
+        elif p == 1:
+            b = cast(recorded.sum(b, (e,), True), b.dtype)
         elif p != q:
             raise RuntimeError(
                 f"contracted dimensions need to match, but first has size {p} in dim {over_a[i]} "
