@@ -64,7 +64,7 @@ t.nn.GaussianNLLLoss(full={b})({x}, {y}, {z} * {z} + .1)  real 1d
 t.nn.PoissonNLLLoss(full=True)({x}, {y}.detach() * {y}.detach() + 2)  real
 t.nn.MultiLabelSoftMarginLoss()({x}, {m} * t.ones((), dtype={x}.dtype))  real =2d
 t.nn.utils.rnn.pad_sequence([{x}, {x}[1:]], batch_first={b}, padding_value=.1)  1d
-t.nn.utils.rnn.pack_padded_sequence({x}, t.tensor([{n}, 1]), batch_first=False)[0]  =3d
+t.nn.utils.rnn.pack_padded_sequence({x}, [{n}, 1], batch_first=False)[0]  =3d
 {x}.sparse_mask(t.eye({n}, {x}.shape[1], dtype={x}.dtype).to_sparse()).to_dense()  =2d
 """)  # fmt: skip  # noqa: E501
 
