@@ -31,7 +31,7 @@ def on_the_host() -> Iterator[None]:
 def test_device_times_add_up_to_the_step() -> None:
     links = {"to_host": 1e13, "to_device": 1e13}
     with simulated.configured("H200", policy="timed", scale=3e3, **links):  # the host is ahead
-        step = trained()
+        step = trained(waits=True)
         step()
         step()
         with simulated.record() as timeline, profiler.profile(use_device="simulated") as prof:
