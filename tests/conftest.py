@@ -225,9 +225,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """What the last tests left is told of still; then no collection walks through all that was
     imported, and a worker's process takes nothing of it apart.
     """
-    processes = sys.modules.get("tests.support.fake_processes")
-    if processes is not None:
-        processes.end()
+    if (forked := sys.modules.get("tests.support.forked")) is not None:
+        forked.end()
     gc.collect()
     gc.freeze()
     if hasattr(config, "workerinput"):

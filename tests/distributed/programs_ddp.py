@@ -414,4 +414,4 @@ def sampled() -> None:
     indices: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(indices, list(sampler))
     assert {i for part in indices for i in part} == set(range(10))
-    assert os.environ["PMI_RANK"] == str(dist.get_rank())
+    assert os.environ["RANK"] == str(dist.get_rank())

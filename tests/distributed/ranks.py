@@ -1,4 +1,4 @@
-"""Starts ranks with mpiexec: each runs cases of a module, and says how each case went."""
+"""Starts ranks: each runs cases of a module, and says how each case went."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from typing import Any
 
 import pytest
 
-from tests.support import ROOT
+from cugrad.distributed.run import launch
+from tests.support import ROOT, forked
 from tests.support.patience import eventually
 
 LIMIT = 150.0  # seconds after which ranks count as hanging, on a machine with other things to do
+HANG = f"the ranks hang: killed after {LIMIT} s"
 ENDED = "ended"
+_first = forked.Forked(__name__)
 
 
 def mpiexec() -> str | None:
@@ -62,59 +65,82 @@ class Outcome:
             pytest.fail("\n".join(texts), pytrace=False)
 
 
-def run_ranks(module: str, size: int, cases: list[str], **environment: str) -> Outcome:
-    """Runs cases of a module of tests in `size` processes, one case after the other."""
+def run_ranks(module: str, size: int, cases: list[str], by_mpiexec: bool = False) -> Outcome:
+    """Runs cases of a module of tests in `size` processes, one case after the other.
+
+    The processes are forks, which bring MPI together; or mpiexec starts them.
+    """
     skip_without_mpi()
     with tempfile.TemporaryDirectory() as folder:
-        command = [str(mpiexec()), "-n", str(size), sys.executable, "-m",
-                   "tests.distributed.ranks", module, folder, *cases]  # fmt: skip
-        # ranks are told who they are by this mpiexec alone
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "SLURM", "OMPI"))}
-        variables = {**clean, "PYTHONPATH": str(ROOT), "CUGRAD_DEVICE": "cpu", **environment}
         text = Path(folder) / "output"
-        with open(text, "w") as output, subprocess.Popen(
-            command, cwd=ROOT, env=variables, start_new_session=True,
-            stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-        ) as process:  # fmt: skip
-            try:
-                process.wait(LIMIT)
-            except subprocess.TimeoutExpired:
-                pass
-            finally:
-                if left := _alive(folder):
-                    output.write(f"the ranks hang: killed after {LIMIT} s")
-                for pid in left:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+        if by_mpiexec:
+            _start_by_mpiexec([module, folder, *cases], size, text)
+        else:
+            _first.ask(words=[module, folder, *cases], size=size, output=str(text))
         return Outcome(Path(folder), size, text.read_text())
 
 
-def _alive(folder: str) -> list[int]:
-    """The processes of ranks that have not ended: those that were started with this folder."""
-    pids = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            words = path.read_bytes().split(b"\0")
-            if folder.encode() in words and sys.executable.encode() == words[0]:
-                pids.append(int(path.parent.name))
-    return pids
+def _start_by_mpiexec(words: list[str], size: int, text: Path) -> None:
+    command = [str(mpiexec()), "-n", str(size), sys.executable, "-m", __name__, *words]
+    with open(text, "w") as output, subprocess.Popen(
+        command, cwd=ROOT, env=_environment(), start_new_session=True,
+        stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+    ) as process:  # fmt: skip
+        try:
+            process.wait(LIMIT)
+        except subprocess.TimeoutExpired:
+            output.write(HANG)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def _environment() -> dict[str, str]:
+    """Without what tells a rank who it is: who starts it does."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "SLURM", "OMPI"))}
+    return {**clean, "PYTHONPATH": str(ROOT), "CUGRAD_DEVICE": "cpu"}
+
+
+def fork(job: dict[str, Any]) -> str:
+    """Forks all ranks of a job, and waits until they have ended. In a fork it does not return."""
+    size, words = job["size"], job["words"]
+    shared = {
+        **_environment(), "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(launch._free_port()),
+    }  # fmt: skip
+    left = set()
+    for rank in range(size):
+        pid = os.fork()
+        if pid == 0:
+            os.environ.clear()
+            os.environ.update(shared, RANK=str(rank), LOCAL_RANK=str(rank))
+            for number, path in enumerate((os.devnull, job["output"], job["output"])):
+                file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+                os.dup2(file, number)
+                os.close(file)
+            tempfile.tempdir = None
+            main(*words)
+            sys.exit()
+        left.add(pid)
+
+    def have_ended() -> bool:
+        left.difference_update([pid for pid in left if os.waitpid(pid, os.WNOHANG)[0]])
+        return not left
+
+    if not eventually(have_ended, LIMIT):
+        with open(job["output"], "a") as output:
+            output.write(HANG)
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    return ENDED
 
 
 def main(module: str, folder: str, *cases: str) -> None:
-    """One rank, in a process behind the one that mpiexec sees: that ends when all ranks have.
-
-    So a rank may be killed, and mpiexec does not kill the others for it.
-    """
+    """One rank."""
     os.environ["CUGRAD_RANKS_FOLDER"] = folder
-    if os.fork():
-        os.wait()
-        (Path(folder) / f"ended.{os.environ['PMI_RANK']}").touch()
-        eventually(lambda: len(list(Path(folder).glob("ended.*"))) == int(os.environ["PMI_SIZE"]))
-        return
     functions: Any = importlib.import_module(module)
-    rank = os.environ["PMI_RANK"]
+    rank = os.environ.get("RANK") or os.environ["PMI_RANK"]
     with open(Path(folder) / f"{rank}.json", "w") as file:
         for case in cases:
             try:
@@ -125,4 +151,8 @@ def main(module: str, folder: str, *cases: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if sys.argv[1:]:
+        main(*sys.argv[1:])
+    else:  # to be forked
+        os.environ["CUGRAD_DEVICE"] = "cpu"
+        forked.serve(fork)

@@ -16,8 +16,8 @@ CASES = ["sums", "sums_in_parts", "copies", "exchanges", "layouts", "later", "pa
 
 @functools.cache
 def outcome(size: int) -> Outcome:
-    """One start of the ranks for all cases."""
-    return run_ranks("tests.distributed.programs", size, ["start", *CASES])
+    """One start of the ranks for all cases: two by mpiexec, four by themselves."""
+    return run_ranks("tests.distributed.programs", size, ["start", *CASES], by_mpiexec=size == 2)
 
 
 @pytest.mark.parametrize("size", [2, 4])
