@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,23 @@ import pytest
 
 import cugrad.backends
 from benchmarks.common import Line, paired, table
-from tests.support import ROOT
+from tests.support.warm import Warm
 
 pytestmark = pytest.mark.host_only
+FIRST = Warm("torch", "torch._dynamo", "cugrad", "cugrad.models", "cugrad.memory.budgeting.context")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def first_ends() -> Iterator[None]:
+    """What has PyTorch's compiler in memory is not there for all of a session."""
+    yield
+    FIRST.end()
+
+
+def run_benchmark(name: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Runs a benchmark on the CPU, in a process of its own."""
+    environment = {**os.environ, "CUGRAD_DEVICE": "cpu"}
+    return FIRST.run(f"benchmarks/{name}.py", *words, environment=environment)
 
 
 # These import PyTorch, and its compiler for optimizers and checkpoints: one process runs them all.
@@ -54,10 +67,8 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Lin
     folder = tmp_path_factory.mktemp("quick")
     words = {name: ["--quick", *more, "--json", str(folder / f"{name}.json")]
              for name, more in QUICK.items()}  # fmt: skip
-    run = subprocess.run(
-        [sys.executable, "-c", ALL_OF_THEM, json.dumps(words)],
-        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
-    )  # fmt: skip
+    environment = {**os.environ, "CUGRAD_DEVICE": "cpu"}
+    run = FIRST.run("-c", ALL_OF_THEM, json.dumps(words), environment=environment)
     assert run.returncode == 0, run.stderr
     ends = json.loads(run.stdout.splitlines()[-1])
 
@@ -120,10 +131,7 @@ def test_checkpoint_runs_quickly(quick: Callable[[str], tuple[Lines, str]]) -> N
 def test_checkpoints_of_a_transformer_cost_what_the_document_says() -> None:
     """In virtual time: the last product of each block does not run again."""
     words = ["--blocks", "3", "--only", "each block$"]
-    run = subprocess.run(
-        [sys.executable, "benchmarks/checkpoint_simulated.py", *words],
-        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
-    )  # fmt: skip
+    run = run_benchmark("checkpoint_simulated", *words)
     assert run.returncode == 0, run.stderr
     *_, each = run.stdout.splitlines()
     name, _, time, _, memory = (cell.strip() for cell in each.strip("|").split("|"))
@@ -135,10 +143,7 @@ def budgets_of_gpt(results: Path, *words: str) -> list[dict[str, float]]:
     where --budgets is 2, and the least that is reached by hand where that is more.
     """
     words = ("--check", "--only", "GPT", "--layers", "6", "--hands", "blocks, offload", *words)
-    run = subprocess.run(
-        [sys.executable, "benchmarks/budget_simulated.py", *words, "--json", str(results)],
-        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
-    )  # fmt: skip
+    run = run_benchmark("budget_simulated", *words, "--json", str(results))
     assert run.returncode == 0, run.stdout + run.stderr
     rows: list[dict[str, float]] = json.loads(results.read_text())["rows"]
     return rows
@@ -164,10 +169,7 @@ def test_budgets_fit_where_attention_is_a_kernel(tmp_path: Path) -> None:
 def test_budgets_beside_torch_rehearse(tmp_path: Path) -> None:
     results = tmp_path / "budget.json"
     words = ["--rehearse", "--only", "GPT", "--steps", "1", "--warm-up", "4"]
-    run = subprocess.run(
-        [sys.executable, "benchmarks/budget.py", *words, "--json", str(results)],
-        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
-    )  # fmt: skip
+    run = run_benchmark("budget", *words, "--json", str(results))
     assert run.returncode == 0, run.stdout + run.stderr
     found = json.loads(results.read_text())["results"]
     assert {"keep", "budget", "checkpoint"} <= {r["way"] for r in found if "step" in r}
@@ -179,10 +181,7 @@ def test_budgets_beside_torch_rehearse(tmp_path: Path) -> None:
 def test_offload_comes_close_to_what_the_link_allows(tmp_path: Path) -> None:
     results = tmp_path / "offload.json"
     words = ["--check", "--speed", "2", "--placements", "offload", "--only", "GPT|U-Net"]
-    run = subprocess.run(
-        [sys.executable, "benchmarks/offload_simulated.py", *words, "--json", str(results)],
-        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
-    )  # fmt: skip
+    run = run_benchmark("offload_simulated", *words, "--json", str(results))
     assert run.returncode == 0, run.stdout + run.stderr
     found = json.loads(results.read_text())["results"]
     saved = {
@@ -204,10 +203,7 @@ def test_states_elsewhere_come_close_to_what_the_link_allows(tmp_path: Path) -> 
     results = tmp_path / "states.json"
     places = ["states stream", "all host", "states host", "gradients, states host", "all stream"]
     words = ["--layers", "3", "--tokens", "2048", "--only", *places]
-    run = subprocess.run(
-        [sys.executable, "benchmarks/states.py", *words, "--check", "--json", str(results)],
-        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
-    )  # fmt: skip
+    run = run_benchmark("states", *words, "--check", "--json", str(results))
     assert run.returncode == 0, run.stdout + run.stderr
     plain, *found = json.loads(results.read_text())["results"]
     stream, host = found[:2]
@@ -222,10 +218,7 @@ def test_states_elsewhere_come_close_to_what_the_link_allows(tmp_path: Path) -> 
 def test_states_elsewhere_on_a_gpu_rehearse(tmp_path: Path) -> None:
     results = tmp_path / "states.json"
     words = ["--rehearse", "--steps", "1", "--warm-up", "2", "--only", "^all stream, during"]
-    run = subprocess.run(
-        [sys.executable, "benchmarks/states_gpu.py", *words, "--json", str(results)],
-        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
-    )  # fmt: skip
+    run = run_benchmark("states_gpu", *words, "--json", str(results))
     assert run.returncode == 0, run.stdout + run.stderr
     plain, *_, streamed = json.loads(results.read_text())["results"]
     assert plain["way"] == "plain" and streamed["way"] == "all stream, during"
@@ -237,10 +230,7 @@ def test_what_has_no_plain_run_is_trained_within_memory(tmp_path: Path) -> None:
     results = tmp_path / "results.json"
     words = ["--rehearse", "--size", "6.7B", "--within", "6", "--steps", "1", "--warm-up", "2"]
     words += ["--only", "budget|^all host|AdamW"]
-    run = subprocess.run(
-        [sys.executable, "benchmarks/states_gpu.py", *words, "--json", str(results)],
-        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
-    )  # fmt: skip
+    run = run_benchmark("states_gpu", *words, "--json", str(results))
     assert run.returncode == 0, run.stdout + run.stderr
     found = json.loads(results.read_text())["results"]
     budget, host = found[:2]
@@ -251,23 +241,13 @@ def test_what_has_no_plain_run_is_trained_within_memory(tmp_path: Path) -> None:
 
 def test_steps_on_the_host_are_timed_beside_their_bytes() -> None:
     words = ["--elements", "4096", "--times", "1", "--only", "SGD"]
-    run = subprocess.run(
-        [sys.executable, "benchmarks/host_step.py", *words],
-        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
-    )  # fmt: skip
+    run = run_benchmark("host_step", *words)
     assert run.returncode == 0 and "SGD momentum=0.9" in run.stdout, run.stdout + run.stderr
-
-
-def offload(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "benchmarks/offload.py", *words],
-        cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu"}, capture_output=True, text=True,
-    )  # fmt: skip
 
 
 def test_offload_runs_quickly_beside_torch(tmp_path: Path) -> None:
     words = ["--device", "cpu", "--only", "GPT", "--steps", "1", "--warm-up", "1"]
-    run = offload(*words, "--out", str(tmp_path))
+    run = run_benchmark("offload", *words, "--out", str(tmp_path))
     assert run.returncode == 0, run.stderr
     (written,) = tmp_path.glob("*-offload-cpu-*.json")
     assert written.with_suffix(".md").read_text().startswith("# Offload on CPU, commit")
@@ -304,13 +284,13 @@ def test_offload_halves_a_batch_that_does_not_fit(monkeypatch: pytest.MonkeyPatc
 def test_offload_without_a_gpu_says_what_it_needs() -> None:
     if cugrad.backends.is_usable("cuda"):
         pytest.skip("there is a GPU")
-    run = offload()
+    run = run_benchmark("offload")
     assert run.returncode == 2 and run.stdout == "" and run.stderr.count("\n") == 1
     assert "NVIDIA GPU" in run.stderr and "--device simulated" in run.stderr
 
 
 def test_a_budget_that_is_spent_is_no_failure() -> None:
-    run = offload("--device", "simulated", "--budget", "2", "--only", "ResNet")
+    run = run_benchmark("offload", "--device", "simulated", "--budget", "2", "--only", "ResNet")
     assert run.returncode == 0 or "the link" in run.stderr, run.stderr
 
 
@@ -347,10 +327,7 @@ def test_host_time_is_measured_without_a_gpu(tmp_path: Path) -> None:
     pytest.importorskip("cupy", reason="CuPy is not installed")
     results = tmp_path / "host.json"
     words = ["--quick", "--only", "add|linear$", "--json", str(results)]
-    run = subprocess.run(
-        [sys.executable, "benchmarks/host_time.py", *words], cwd=ROOT, capture_output=True,
-        text=True,
-    )  # fmt: skip
+    run = run_benchmark("host_time", *words)
     assert run.returncode == 0, run.stderr[-2000:]
     lines = json.loads(results.read_text())["lines"]
     assert {line["name"] for line in lines} >= {"host_add", "host_add_bfloat16", "host_linear"}
@@ -360,10 +337,7 @@ def test_host_time_is_measured_without_a_gpu(tmp_path: Path) -> None:
 def test_kernels_are_as_few_as_their_goals(tmp_path: Path) -> None:
     pytest.importorskip("cupy", reason="CuPy is not installed")
     results = tmp_path / "kernels.json"
-    run = subprocess.run(
-        [sys.executable, "benchmarks/kernels.py", "--check", "--json", str(results)],
-        cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
+    run = run_benchmark("kernels", "--check", "--json", str(results))
     assert run.returncode == 0, run.stdout[-2000:] + run.stderr[-2000:]
     found = {line["name"]: line for line in json.loads(results.read_text())["counts"]}
     assert len([name for name in found if name.startswith("row ")]) > 85

@@ -22,10 +22,12 @@ _begun: list[Forked] = []
 
 
 class Forked:
-    """A module that is run as a program, which calls `serve`; begun when it is first asked."""
+    """A module that is run as a program with some words, which calls `serve`; begun when it is
+    first asked.
+    """
 
-    def __init__(self, module: str) -> None:
-        self.module = module
+    def __init__(self, module: str, *words: str) -> None:
+        self.module, self.words = module, words
         self.process: subprocess.Popen[str] | None = None
         self.of = 0  # the process that has begun it: a fork of that begins its own
 
@@ -34,7 +36,7 @@ class Forked:
         if self.process is None or self.of != os.getpid():
             self.of = os.getpid()
             self.process = subprocess.Popen(
-                [sys.executable, "-m", self.module], cwd=ROOT, text=True,
+                [sys.executable, "-m", self.module, *self.words], cwd=ROOT, text=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             )  # fmt: skip
             _begun.append(self)
