@@ -260,8 +260,8 @@ if fake_cuda.REAL is None:
                 # 8 blocks of 256 threads fit a processor; 40 bytes are the far arguments of sin
                 assert needs.registers <= 32 and needs.frame <= 40, (needs, source)
 
-    @pytest.mark.parametrize("dtype", ["float32", "float64"])
-    def test_cuda_has_each_function_that_a_graph_may_have(dtype: str) -> None:
+    @pytest.mark.parametrize(("dtype", "arch"), [("float32", "80"), ("float64", "90")])
+    def test_cuda_has_each_function_that_a_graph_may_have(dtype: str, arch: str) -> None:
         toolchain.nvrtc()
         trace = Trace()
         x, y = (trace.input(k, np.dtype(dtype)) for k in range(2))
@@ -277,8 +277,7 @@ if fake_cuda.REAL is None:
         outputs = [node.dtype.name for node in results]
         assert layout is not None
         source = kernel_source("all", trace.nodes, results, layout, [dtype] * 2, outputs, [])
-        for arch in toolchain.ARCHITECTURES:
-            assert toolchain.compile_cuda(source, arch)
+        assert toolchain.compile_cuda(source, arch)
 
 
 else:

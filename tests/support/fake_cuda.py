@@ -240,6 +240,15 @@ class ndarray:
     def base(self) -> Any:
         return self._base
 
+    # What an array is made of: the host knows it, and no device is asked.
+    dtype = property(lambda self: self._host.dtype)
+    itemsize = property(lambda self: self._host.itemsize)
+    nbytes = property(lambda self: self._host.nbytes)
+    ndim = property(lambda self: self._host.ndim)
+    shape = property(lambda self: self._host.shape)
+    size = property(lambda self: self._host.size)
+    strides = property(lambda self: self._host.strides)
+
     def get(
         self, stream: Any = None, order: str = "C", out: Any = None, blocking: bool = True
     ) -> Host:

@@ -167,6 +167,8 @@ def fitted(host: Any, dtypes: tuple[Dtype, ...] | None) -> Any:
     """
     if dtypes is None:
         return host
+    if type(host) is np.ndarray and host.dtype == dtypes[0] and host.flags.c_contiguous:
+        return host
     with np.errstate(all="ignore"):
         if isinstance(host, tuple):
             return tuple([np.asarray(h, d, order="C") for h, d in zip(host, dtypes)])
