@@ -6,11 +6,12 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.support.warm import LIBRARY
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
@@ -69,9 +70,7 @@ def run(script: str, library: Path, output: Path, emitter: str = "") -> Run:
         "CUGRAD_NVTX": emitter,
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300
-    )
+    done = LIBRARY.run("-c", script, environment=environment)
     assert done.returncode == 0, f"the script failed:\n{done.stdout}\n{done.stderr}"
     lines = output.read_text(encoding="utf-8").splitlines() if output.exists() else []
     return Run([event_of(line) for line in lines], done.stdout)
