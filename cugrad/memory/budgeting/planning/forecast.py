@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ class Forecast:
     seconds: float
     peak: int
     memory: Any  # bytes in use, by event
-    stalls: Any  # seconds that each event waits for copies
+    stalls: list[float]  # seconds that each event waits for copies
     recompute_seconds: float
     out_bytes: int
     in_bytes: int
@@ -68,6 +69,12 @@ class Forecaster:
         born = np.maximum(np.array(self.born, np.int64), 0)
         dies = np.array(self.dies, np.int64)
         self.forward_memory = _summed(n, born, dies, np.array(self.nbytes, np.int64))
+        self.own = [e.own for e in step.events]
+        memory = self.base + self.forward_memory
+        self.change: list[int] = [
+            *np.diff(memory, prepend=0).tolist(),
+            0,
+        ]  # by event, of what stays
 
     def ends(self, placements: Sequence[str]) -> list[int]:
         """The last event that wants each value: itself, or what is made of it again."""
@@ -124,51 +131,67 @@ class _Walk:
 
     def __init__(self, of: Forecaster, placements: Sequence[str]) -> None:
         self.of, self.placements, self.step = of, placements, of.step
-        n = len(of.seconds)
         self.ends = of.ends(placements)
-        self.decoded = [0] * n  # bytes that an event decodes for itself
-        self.extra = [0] * n  # bytes that an event needs for a moment, in recomputations
-        self.again = [0.0] * n  # seconds of recomputations
-        self.stalls = [0.0] * n
+        self.change = [*of.change]  # of the bytes in use, by event
+        self.extra: dict[int, int] = {}  # bytes that events need for a moment, in recomputations
+        self.again: dict[int, float] = {}  # seconds of recomputations by event
+        self.stalls = [0.0] * len(of.seconds)
         self.fetches: list[tuple[int, int]] = []  # (event, value), as they are asked for
         self.known: set[int] = set()  # values on their way back
         self.until = [NEVER] * len(of.nbytes)  # the last event that recomputed values stay for
-        self.intervals: list[tuple[int, int, int]] = []  # (first, last, bytes)
 
     def forecast(self) -> Forecast:
-        of, step, placements, ends = self.of, self.step, self.placements, self.ends
-        nbytes, dies, n = of.nbytes, of.dies, len(of.seconds)
+        of, step, placements, ends, until = (
+            self.of,
+            self.step,
+            self.placements,
+            self.ends,
+            self.until,
+        )
+        nbytes, dies, held, change = of.nbytes, of.dies, of.held, self.change
         sent = [i for i in of.by_birth
                 if placements[i] in (OFFLOAD, DISK) and ends[i] >= 0]  # fmt: skip
         for i, place in enumerate(placements):
-            if place == KEEP and (end := max(ends[i], of.held[i])) > dies[i]:
-                self.intervals.append((dies[i] + 1, end, nbytes[i]))
+            if place == KEEP:
+                end = ends[i] if ends[i] > held[i] else held[i]
+                if end > dies[i]:
+                    change[dies[i] + 1] += nbytes[i]
+                    change[end + 1] -= nbytes[i]
             elif place == COMPRESS and ends[i] > dies[i]:
                 v = step.values[i]
                 stored = (v.stored or {}).get(COMPRESS, v.nbytes)
-                self.intervals.append((max(v.born, 0), max(ends[i], v.held), stored))
-                self.again[max(v.born, 0)] += v.codec_seconds
+                self._add(max(v.born, 0), max(ends[i], v.held), stored)
+                self._spend(max(v.born, 0), v.codec_seconds)
         for e, i in of.reads:
             place = placements[i]
+            if place == KEEP:
+                continue
             if place == RECOMPUTE:
                 if self.until[i] < e:
                     self._make(e, i)
             elif place == COMPRESS:
-                self.decoded[e] += nbytes[i]
-                self.again[e] += step.values[i].codec_seconds
-            elif place != KEEP:
+                self._add(e, e, nbytes[i])
+                self._spend(e, step.values[i].codec_seconds)
+            else:
                 self._fetch(e, i)
         seconds = self._timed(sent)
-        memory = of.base + of.forward_memory + np.array(self.decoded) + np.array(self.extra)
-        if self.intervals:
-            first, last, size = np.array(self.intervals, np.int64).T
-            memory += _summed(n, first, last, size)
+        for e, more in self.extra.items():
+            self._add(e, e, more)
+        memory = np.array(change[:-1], np.int64).cumsum()
         out, back = sum([nbytes[i] for i in sent]), sum([nbytes[i] for _, i in self.fetches])
         return Forecast(
             seconds + BESIDE * (out / step.out_rate + back / step.in_rate),
-            int(memory.max()) if n else 0, memory, np.array(self.stalls), sum(self.again),
-            out, back,
+            int(memory.max()) if len(memory) else 0, memory, self.stalls,
+            sum([self.again[e] for e in sorted(self.again)]), out, back,
         )  # fmt: skip
+
+    def _add(self, first: int, last: int, nbytes: int) -> None:
+        """So many bytes are in use from one event to another one, in both, too."""
+        self.change[first] += nbytes
+        self.change[last + 1] -= nbytes
+
+    def _spend(self, e: int, seconds: float) -> None:
+        self.again[e] = self.again.get(e, 0.0) + seconds
 
     # ------------------------------------------------------------------ what backward asks for
 
@@ -202,15 +225,18 @@ class _Walk:
                 elif place != KEEP:
                     self._fetch(e, j)
         now = most = stays = 0
+        spent = self.again.get(e, 0.0)
         for op in sorted(ops) if len(ops) > 1 else ops:
-            self.again[e] += of.seconds[op]
+            spent += of.seconds[op]
             outputs = of.born_in[op]
-            for j in inputs[outputs[0]]:
-                if j in decode:
-                    decode.remove(j)
-                    loose.add(j)
-                    now += nbytes[j]
-                    self.again[e] += self.step.values[j].codec_seconds
+            read = inputs[outputs[0]]
+            if decode:
+                for j in read:
+                    if j in decode:
+                        decode.remove(j)
+                        loose.add(j)
+                        now += nbytes[j]
+                        spent += self.step.values[j].codec_seconds
             for i in outputs:
                 if i not in loose:
                     now += nbytes[i]
@@ -219,38 +245,43 @@ class _Walk:
             for i in outputs:
                 if last_use[i] >= e and placements[i] == RECOMPUTE and until[i] < e:
                     until[i] = last_use[i]
-                    self.intervals.append((e, last_use[i], nbytes[i]))
+                    self.change[e] += nbytes[i]
+                    self.change[last_use[i] + 1] -= nbytes[i]
                     stays += nbytes[i]
                 elif readers.get(i):
                     loose.add(i)
                     decode.discard(i)
                 else:
                     now -= nbytes[i]
-            for j in inputs[outputs[0]]:
+            for j in read:
                 readers[j] -= 1
-                if readers[j] == 0 and j in loose:
+                if j in loose and readers[j] == 0:
                     now -= nbytes[j]
-        more = most - stays - self.step.events[e].own  # which comes later
-        if more > self.extra[e]:
+        self.again[e] = spent
+        more = most - stays - of.own[e]  # which comes later
+        if more > self.extra.get(e, 0):
             self.extra[e] = more
 
     # ------------------------------------------------------------------ when it comes
 
     def _timed(self, sent: list[int]) -> float:
         """The seconds of the step; copies out and back go by in order, and make events wait."""
-        of, seconds = self.of, self.of.seconds
-        clock = list(accumulate([a + b for a, b in zip(seconds, self.again)], initial=0.0))
+        of, seconds = self.of, [*self.of.seconds]
+        for e, more in self.again.items():
+            seconds[e] += more
+        clock = list(accumulate(seconds, initial=0.0))
         if not sent:
             return clock[-1]
         left, delay = self._leave(sent, clock)
         asked, delay = self._return(left, clock, delay)
-        waits = list(accumulate(self.stalls, initial=0.0))
-        starts = [a + b for a, b in zip(clock[:-1], waits)]
-        times = np.array([left[i] for i in sent])
-        for i, at in zip(sent, np.searchsorted(starts, times).tolist()):
-            last = min(at, asked[i]) - 1
+        starts = clock[:-1]
+        if delay:
+            starts = [a + b for a, b in zip(starts, accumulate(self.stalls, initial=0.0))]
+        for i in sent:
+            at = bisect_left(starts, left[i])
+            last = (at if at < asked[i] else asked[i]) - 1
             if last > of.dies[i]:
-                self.intervals.append((of.dies[i] + 1, last, of.nbytes[i]))
+                self._add(of.dies[i] + 1, last, of.nbytes[i])
         return clock[-1] + delay
 
     def _leave(self, sent: list[int], clock: list[float]) -> tuple[dict[int, float], float]:
@@ -263,9 +294,10 @@ class _Walk:
         queues: dict[str, deque[int]] = {OFFLOAD: deque(), DISK: deque()}
         for i in sent:
             place = placements[i]
-            queue, now = queues[place], clock[born[i] + 1] + delay
+            queue, begins = queues[place], free[place]
+            now = clock[born[i] + 1] + delay
             rate = step.out_rate if place == OFFLOAD else step.disk_out_rate
-            left[i] = free[place] = max(free[place], now) + nbytes[i] / rate
+            left[i] = free[place] = (begins if begins > now else now) + nbytes[i] / rate
             queue.append(i)
             under_way = away[place] + nbytes[i]
             while under_way > backlog and len(queue) > 1:
@@ -283,7 +315,7 @@ class _Walk:
     ) -> tuple[dict[int, int], float]:
         """Brings back what is asked for: in which event, and how long compute waits in all."""
         of, step, placements, nbytes = self.of, self.step, self.placements, self.of.nbytes
-        fetches, lookahead, stalls = self.fetches, step.lookahead, self.stalls
+        fetches, lookahead, stalls, change = self.fetches, step.lookahead, self.stalls, self.change
         k = ahead = at = 0  # asked for; bytes on their way or waiting; read
         free = disk_free = 0.0
         arrives: list[float] = []
@@ -293,16 +325,20 @@ class _Walk:
         def ask() -> None:
             nonlocal k, ahead, free, disk_free
             i = fetches[k][1]
-            first, asked[i], arrived = e, e, 0.0
+            size, first, arrived = nbytes[i], e, 0.0
             if left[i] > now:  # it has not left: it stays
-                first = asked[i] = of.dies[i] + 1
+                first = of.dies[i] + 1
             elif placements[i] == OFFLOAD:
-                arrived = free = max(free, now) + nbytes[i] / step.in_rate
+                arrived = free = (free if free > now else now) + size / step.in_rate
             else:
-                arrived = disk_free = max(disk_free, now) + nbytes[i] / step.disk_in_rate
+                arrived = disk_free = (
+                    disk_free if disk_free > now else now
+                ) + size / step.disk_in_rate
+            asked[i] = first
             arrives.append(arrived)
-            self.intervals.append((first, self.ends[i], nbytes[i]))
-            ahead += nbytes[i]
+            change[first] += size
+            change[self.ends[i] + 1] -= size
+            ahead += size
             k += 1
 
         while at < count:
