@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from cugrad.memory.budgeting.planning import search
 from cugrad.memory.states.placed import HOMES
 
 
@@ -16,3 +17,10 @@ def nothing_stays_placed() -> Iterator[None]:
     yield
     gc.collect()
     assert not HOMES
+    gc.freeze()  # what is there is not walked by the collections of the next tests
+
+
+@pytest.fixture
+def quick_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans that are good enough, by a tenth of the usual forecasts."""
+    monkeypatch.setattr(search, "WORK", search.WORK // 10)

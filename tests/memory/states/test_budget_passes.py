@@ -18,7 +18,7 @@ from tests.memory.states.training import clip_one_by_one, deep
 DEVICE: Any = backends.get("simulated")
 
 
-pytestmark = pytest.mark.usefixtures("nothing_stays_placed")
+pytestmark = pytest.mark.usefixtures("nothing_stays_placed", "quick_plans")
 
 
 @pytest.mark.parametrize("share", [0.35, 0.5])

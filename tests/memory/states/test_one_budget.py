@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import gc
 import weakref
 from typing import Any
@@ -19,20 +20,21 @@ from tests.memory.states.training import arrays_of, clip_one_by_one, deep, same
 DEVICE: Any = backends.get("simulated")
 
 
-pytestmark = pytest.mark.usefixtures("nothing_stays_placed")
+pytestmark = pytest.mark.usefixtures("nothing_stays_placed", "quick_plans")
 
 
 class Recurrent(cugrad.nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.cells = cugrad.nn.LSTM(128, 128, num_layers=3)
+        self.cells = cugrad.nn.LSTM(128, 128, num_layers=2)
 
     def forward(self, x: Any) -> Any:
         return self.cells(x.reshape(4, -1, 128))[0]
 
 
 NETWORKS = {
-    "linear": lambda: deep(192, 10), "recurrent": Recurrent, "small layers": lambda: deep(48, 24),
+    "linear": lambda: deep(192, 6), "recurrent": Recurrent, "small layers": lambda: deep(48, 10),
+    "long": lambda: deep(192, 10),
 }  # fmt: skip
 
 
@@ -75,27 +77,34 @@ def trained(
     return losses, arrays_of(list(net.parameters())), peak, context
 
 
-class nothing:
-    def __init__(self, *args: Any) -> None: ...
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *exc: object) -> None: ...
-
-
-@pytest.mark.parametrize("network", NETWORKS)
-def test_half_of_the_memory_gives_the_same(network: str) -> None:
-    """And the device has no more: what does not fit is an error there."""
+@functools.cache
+def plainly(network: str, steps: int, clips: bool = True) -> tuple[list[float], Any, int]:
+    """Losses, weights, and what the device has at most beside what is there before."""
     gc.collect()
     base = DEVICE.memory_allocated()
-    losses, weights, peak, _ = trained(network, 16, 6, nothing)
-    limit = base + (peak - base) // 2
+    losses, weights, peak, _ = trained(
+        network, 16, steps, lambda *args: contextlib.nullcontext(), clips=clips
+    )
+    return losses, weights, peak - base
+
+
+def in_use() -> int:
+    """Bytes of the device that are not garbage."""
+    gc.collect()
+    return int(DEVICE.memory_allocated())
+
+
+@pytest.mark.parametrize("network", ["linear", "recurrent", "small layers"])
+def test_half_of_the_memory_gives_the_same(network: str) -> None:
+    """And the device has no more: what does not fit is an error there."""
+    losses, weights, taken = plainly(network, 4)
+    limit = in_use() + taken // 2
 
     def within(net: Any, optimizer: Any) -> Any:
         return memory.budget(limit, model=net, optimizer=optimizer)
 
     with simulated.configured(host=1e9):
-        result = trained(network, 16, 6, within, 1.05 * limit)
+        result = trained(network, 16, 4, within, 1.05 * limit)
     assert result[0] == losses and same(result[1], weights)
     assert result[2] <= limit
     states = result[3].report()["states"]
@@ -110,17 +119,15 @@ def test_half_of_the_memory_gives_the_same(network: str) -> None:
 )  # fmt: skip
 def test_the_fastest_of_host_and_device_steps(host: float, link: float, step: str) -> None:
     """Whichever it is, and whenever: the arithmetic is the same here, and the limit kept."""
-    gc.collect()
-    base = DEVICE.memory_allocated()
-    losses, weights, peak, _ = trained("linear", 16, 6, nothing, clips=False)
-    limit = base + 2 * (peak - base) // 3
+    losses, weights, taken = plainly("linear", 4, clips=False)
+    limit = in_use() + 2 * taken // 3
 
     def within(net: Any, optimizer: Any) -> Any:
         return memory.budget(limit, model=net, optimizer=optimizer, step=step)
 
     rates = {"host": host, "to_host": link, "to_device": link, "policy": "timed"}
     with simulated.configured(**rates):
-        result = trained("linear", 16, 6, within, 1.05 * limit, clips=False)
+        result = trained("linear", 16, 4, within, 1.05 * limit, clips=False)
     assert result[0] == losses and same(result[1], weights)
     assert result[2] <= limit
     report = result[3].report()
@@ -164,12 +171,13 @@ def test_the_next_budget_begins_where_this_one_is() -> None:
 
 
 def test_what_fits_stays() -> None:
-    losses, weights, peak, _ = trained("linear", 16, 5, nothing)
+    losses, weights, taken = plainly("linear", 4)
+    limit = 2 * (in_use() + taken)
 
     def within(net: Any, optimizer: Any) -> Any:
-        return memory.budget(2 * peak, model=net, optimizer=optimizer)
+        return memory.budget(limit, model=net, optimizer=optimizer)
 
-    result = trained("linear", 16, 5, within)
+    result = trained("linear", 16, 4, within)
     assert result[0] == losses and same(result[1], weights)
     assert set(result[3].report()["states"]["places"].values()) == {"device"}
 
@@ -193,11 +201,12 @@ def test_too_little_is_said_before_anything_is_computed() -> None:
 
 
 def test_a_host_that_is_too_small_is_helped_by_the_disk(tmp_path: Any) -> None:
-    losses, weights, peak, _ = trained("linear", 16, 4, nothing)
+    losses, weights, taken = plainly("linear", 4)
+    limit = (in_use() + taken) // 2
 
     def within(net: Any, optimizer: Any) -> Any:
         return memory.budget(
-            peak // 2, model=net, optimizer=optimizer, host_limit="2MiB", disk=tmp_path
+            limit, model=net, optimizer=optimizer, host_limit="1MiB", disk=tmp_path
         )
 
     with simulated.configured(policy="random", seed=2):
@@ -206,13 +215,11 @@ def test_a_host_that_is_too_small_is_helped_by_the_disk(tmp_path: Any) -> None:
     assert result[3].report()["states"]["places"]["states"] == "disk"
 
 
-@pytest.mark.parametrize(("limit", "host"), [("64MiB", "1MiB"), ("64MiB", 0), (0.75, "3MiB")])
+@pytest.mark.parametrize(("limit", "host"), [("64MiB", "1MiB"), ("64MiB", 0), (0.75, "2MiB")])
 def test_a_host_has_what_the_device_has_no_room_for(limit: Any, host: Any) -> None:
     """And no more: where all fits the device, a host with nothing will do."""
-    gc.collect()
-    base = DEVICE.memory_allocated()
-    losses, weights, peak, _ = trained("linear", 16, 4, nothing)
-    limit = base + int(limit * (peak - base)) if isinstance(limit, float) else limit
+    losses, weights, taken = plainly("linear", 4)
+    limit = in_use() + int(limit * taken) if isinstance(limit, float) else limit
 
     def within(net: Any, optimizer: Any) -> Any:
         return memory.budget(limit, model=net, optimizer=optimizer, host_limit=host)
@@ -221,7 +228,7 @@ def test_a_host_has_what_the_device_has_no_room_for(limit: Any, host: Any) -> No
     assert result[0] == losses and same(result[1], weights)
     report = result[3].report()
     assert report["peak"] <= report["limit"]
-    assert sum(report["states"]["elsewhere"].values()) <= 3 << 20
+    assert sum(report["states"]["elsewhere"].values()) <= 2 << 20
 
 
 def test_states_of_a_large_tensor_need_no_room_for_all_of_them() -> None:
@@ -311,7 +318,7 @@ def test_masters_are_within_the_limit() -> None:
 
     def losses(limit: str | None) -> list[float]:
         cugrad.manual_seed(0)
-        layers = [cugrad.nn.Linear(256, 256) for _ in range(8)]
+        layers = [cugrad.nn.Linear(256, 256) for _ in range(5)]
         net = cugrad.nn.Sequential(*layers).to("simulated", cugrad.bfloat16)
         optimizer = cugrad.optim.Adam(net.parameters())
         x = cugrad.ones(16, 256, device="simulated", dtype=cugrad.bfloat16)
@@ -330,10 +337,10 @@ def test_masters_are_within_the_limit() -> None:
         if limit is not None:
             report = plan.report()
             assert report["peak"] <= report["limit"]
-            assert report["states"]["bytes"]["states"] == 3 * 4 * 256 * 256 * 8
+            assert report["states"]["bytes"]["states"] == 3 * 4 * 256 * 256 * 5
         return seen
 
-    assert losses("4MiB") == losses(None)
+    assert losses("3MiB") == losses(None)
 
 
 def test_a_model_on_the_cpu_goes_to_the_device_that_is_named() -> None:
@@ -367,23 +374,20 @@ def test_a_step_takes_what_was_forecast_of_it(host: float) -> None:
     """Of each choice, in a loop that never waits: most of its copies and the host's work go on
     beside backward.
     """
-    gc.collect()
-    base = DEVICE.memory_allocated()
-    peak = trained("linear", 16, 3, nothing, clips=False)[2]
-    limit = base + 2 * (peak - base) // 3
+    limit = in_use() + 2 * plainly("long", 3, clips=False)[2] // 3
     rates = {"host": host, "to_host": 1e9, "to_device": 1e9, "policy": "timed"}
 
     def within(net: Any, optimizer: Any) -> Any:
         return memory.budget(limit, model=net, optimizer=optimizer, step="during backward")
 
     with simulated.configured(**rates):
-        plan = trained("linear", 16, 3, within, clips=False)[3]
+        plan = trained("long", 16, 3, within, clips=False)[3]
     states = plan.report()["states"]
     assert len(states["candidates"]) > 3
     number = {key: k for k, (key, *_) in enumerate(plan._states.inventory.params)}
     pairs = list(zip(plan._states.tried, states["candidates"], strict=True))
     for chosen, (name, forecast, _) in pairs[::2]:
-        net = NETWORKS["linear"]().to("simulated")
+        net = NETWORKS["long"]().to("simulated")
         optimizer = cugrad.optim.Adam(net.parameters())
         x, marks = cugrad.rand(16, 192, device="simulated"), []
         placed = memory.offload_states(
@@ -415,10 +419,8 @@ def settled(plan: Any) -> dict[str, str]:
 
 def test_of_choices_that_are_as_fast_the_one_that_moves_least_is_taken() -> None:
     """Where computing takes longer than all copies, forecasts of all are that of computing."""
-    gc.collect()
-    base = DEVICE.memory_allocated()
-    losses, weights, peak, _ = trained("linear", 16, 20, nothing, clips=False)
-    limit = base + 2 * (peak - base) // 3
+    losses, weights, taken = plainly("linear", 20, clips=False)
+    limit = in_use() + 2 * taken // 3
 
     def within(net: Any, optimizer: Any) -> Any:
         return memory.budget(limit, model=net, optimizer=optimizer)
@@ -440,10 +442,8 @@ def test_a_choice_that_takes_longer_than_was_forecast_is_revised(monkeypatch: An
         result = forecast(self, candidate, *args)
         return result if candidate.places["states"] == "host" else result._replace(seconds=1e-9)
 
-    gc.collect()
-    base = DEVICE.memory_allocated()
-    losses, weights, peak, _ = trained("linear", 16, 20, nothing, clips=False)
-    limit = base + (peak - base) // 2
+    losses, weights, taken = plainly("linear", 20, clips=False)
+    limit = in_use() + taken // 2
 
     def within(net: Any, optimizer: Any) -> Any:
         return memory.budget(limit, model=net, optimizer=optimizer)
@@ -461,16 +461,14 @@ def test_a_choice_that_takes_longer_than_was_forecast_is_revised(monkeypatch: An
 
 def test_no_more_is_elsewhere_than_has_to_be() -> None:
     """Under a limit that is a little too small, a part of the states leaves."""
-    gc.collect()
-    base = DEVICE.memory_allocated()
-    losses, weights, peak, _ = trained("linear", 16, 6, nothing)
-    limit = base + 9 * (peak - base) // 10
+    losses, weights, taken = plainly("linear", 4)
+    limit = in_use() + 9 * taken // 10
 
     def within(net: Any, optimizer: Any) -> Any:
         return memory.budget(limit, model=net, optimizer=optimizer)
 
     with simulated.configured(host=1e13):
-        result = trained("linear", 16, 6, within, 1.05 * limit)
+        result = trained("linear", 16, 4, within, 1.05 * limit)
     assert result[0] == losses and same(result[1], weights) and result[2] <= limit
     states, chosen = result[3].report()["states"], result[3]._states.chosen
     assert states["places"]["states"] == "host"
