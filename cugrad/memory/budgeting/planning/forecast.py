@@ -141,13 +141,7 @@ class _Walk:
         self.until = [NEVER] * len(of.nbytes)  # the last event that recomputed values stay for
 
     def forecast(self) -> Forecast:
-        of, step, placements, ends, until = (
-            self.of,
-            self.step,
-            self.placements,
-            self.ends,
-            self.until,
-        )
+        of, step, placements, ends = self.of, self.step, self.placements, self.ends
         nbytes, dies, held, change = of.nbytes, of.dies, of.held, self.change
         sent = [i for i in of.by_birth
                 if placements[i] in (OFFLOAD, DISK) and ends[i] >= 0]  # fmt: skip
