@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import symtable
 from collections.abc import Iterator
 
 import pytest
@@ -14,41 +14,28 @@ pytestmark = pytest.mark.host_only
 # Each says how the function came by a thing, and not what the thing is.
 HIDING = {"found", "given", "known", "made", "wanted"}
 
-SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda,
-          ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)  # fmt: skip
-
-
-def bound_by(node: ast.AST) -> str | None:
-    """The name that a node of a function's tree gives to something."""
-    if isinstance(node, ast.Name):
-        return node.id if isinstance(node.ctx, ast.Store) else None
-    if isinstance(node, ast.arg):
-        return node.arg
-    if isinstance(node, ast.alias):
-        return node.asname or node.name
-    if isinstance(node, (ast.FunctionDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)):
-        return node.name
-    return None
-
 
 def locals_in(source: str) -> Iterator[tuple[int, str]]:
-    """Line and name of what functions, lambdas and comprehensions bind; not what classes do."""
-    nodes: list[tuple[ast.AST, bool]] = [(ast.parse(source), False)]
-    while nodes:
-        node, is_inside = nodes.pop()
-        name = bound_by(node) if is_inside else None
-        if name is not None:
-            yield getattr(node, "lineno", 0), name
-        is_inside = isinstance(node, SCOPES) or is_inside and not isinstance(node, ast.ClassDef)
-        nodes.extend([(child, is_inside) for child in ast.iter_child_nodes(node)])
+    """What functions, lambdas and comprehensions bind, not what classes do: a name, and the line
+    where the function begins.
+    """
+    tables = [symtable.symtable(source, "", "exec")]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        if table.get_type() == "function":
+            for symbol in table.get_symbols():
+                if symbol.is_assigned() or symbol.is_parameter() or symbol.is_imported():
+                    yield table.get_lineno(), symbol.get_name()
 
 
 def test_a_local_is_called_what_it_holds() -> None:
     paths = {path.relative_to(ROOT).as_posix(): path for path in (ROOT / "cugrad").rglob("*.py")}
+    texts = {name: path.read_text() for name, path in paths.items()}
     wrong = {
         f"{name}:{line}: {local}"
-        for name, path in paths.items()
-        for line, local in locals_in(path.read_text()) if local in HIDING
+        for name, text in texts.items() if any(word in text for word in HIDING)
+        for line, local in locals_in(text) if local in HIDING
     }  # fmt: skip
     assert not wrong, f"{sorted(wrong)}: the noun that it stands for (plan, shape, names, ...)"
 
