@@ -20,10 +20,11 @@ def check_copy(dst: Any, src: Any) -> None:
             f"copy_async: got {src.dtype} {src.shape} -> {dst.dtype} {dst.shape}, "
             "want equal numbers of bytes"
         )
-    rows = dst.flags.c_contiguous and src.flags.c_contiguous
+    if dst.flags.c_contiguous and src.flags.c_contiguous:
+        return
     columns = dst.flags.f_contiguous and src.flags.f_contiguous
     dense = all(a.flags.c_contiguous or a.flags.f_contiguous for a in (dst, src))
-    if not (rows or columns) and (not dense or dst.shape == src.shape):
+    if not columns and (not dense or dst.shape == src.shape):
         raise ValueError(
             f"copy_async: got strides {src.strides} -> {dst.strides}, "
             "want both arrays contiguous in the same order"

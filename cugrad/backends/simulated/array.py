@@ -27,6 +27,23 @@ WRITES_FIRST = frozenset(["copyto", "put", "place", "putmask", "fill_diagonal", 
                           "track_moment", "__setitem__"])  # fmt: skip
 
 
+PLAIN = frozenset([int, float, bool, str, type(None), type])  # what is passed on as it is
+
+
+class SimulatedFlags:
+    """What an array's layout is, asked of the host's array."""
+
+    __slots__ = ("_host", "owndata")
+
+    def __init__(self, host: Any, owndata: bool) -> None:
+        self._host, self.owndata = host, owndata
+
+    c_contiguous = property(lambda self: self._host.c_contiguous)
+    f_contiguous = property(lambda self: self._host.f_contiguous)
+    forc = property(lambda self: self._host.forc)
+    fnc = property(lambda self: self._host.fnc)
+
+
 class SimulatedArray:
     """An array in the simulated device's memory. NumPy arrays do not mix with it: TypeError.
 
@@ -56,11 +73,7 @@ class SimulatedArray:
 
     @property
     def flags(self) -> Any:
-        flags = self._host.flags
-        return SimpleNamespace(
-            c_contiguous=flags.c_contiguous, f_contiguous=flags.f_contiguous,
-            owndata=self._base is None, forc=flags.forc, fnc=flags.fnc
-        )  # fmt: skip
+        return SimulatedFlags(self._host.flags, self._base is None)
 
     @property
     def data(self) -> Any:
@@ -222,7 +235,13 @@ def run(
     reads: list[Any] = []
     if type(function) is np.ufunc and len(args) > function.nin:
         args, kwargs = args[: function.nin], {**kwargs, "out": args[function.nin :]}
-    bare_args = [_bare(a, kind, reads, hosts) for a in args]
+    bare_args: list[Any] = []
+    for value in args:
+        if type(value) is kind:
+            reads.append(value)
+            bare_args.append(value._host)
+        else:
+            bare_args.append(value if type(value) in PLAIN else _bare(value, kind, reads, hosts))
     count = len(reads)
     bare_kwargs = {k: _bare(v, kind, reads, hosts) for k, v in kwargs.items()} if kwargs else {}
     if name in VIEWS:
@@ -237,7 +256,11 @@ def run(
         writes = list(outs) if isinstance(outs, tuple) else [outs]
     with machine.lock:
         stream = machine.current()
-        others = [a for a in reads if not any(a is w for w in writes)] if writes else reads
+        others = reads
+        if len(writes) == 1:
+            others = [a for a in reads if a is not writes[0]]
+        elif writes:
+            others = [a for a in reads if not any(a is w for w in writes)]
         machine.launch(stream, name, others, writes)
         with np.errstate(all="ignore"):
             result = function(*bare_args, **bare_kwargs)

@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 from .links import HDR_NVLINK3, NDR_NVLINK4, Links
+from .memory import address_of
 
 __all__ = ["A100", "GH200", "H100", "H200", "PRESETS", "Model", "Resource", "Traffic", "flops_of",
            "preset", "products_of", "traffic_of"]  # fmt: skip
@@ -191,7 +192,7 @@ class Traffic:
             number = array._allocation.number
             if number < first and number not in self.written:
                 base = array if array._base is None else array._base
-                view = number, 0 if base is array else array.data.ptr
+                view = number, 0 if base is array else address_of(array._host)
                 nbytes = read[k] if parts else _bytes_of(array)
                 self.read[view] = max(nbytes, self.read.get(view, 0))
                 self.sizes[number] = base._host.nbytes

@@ -297,7 +297,7 @@ class Machine:
                 if array._base is None:  # all of it, and what it was rounded up to
                     clocks.check(shadow, 0, shadow.size, access, wrote)
                     continue
-                for low, high in ranges_of(array._allocation.memory, array._host):
+                for low, high in ranges_of(array._allocation.address, array._host):
                     clocks.check(shadow, low, high, access, wrote)
 
     def launch(self, stream: SimulatedStream, name: str, reads: Any, writes: Any) -> None:
@@ -353,7 +353,7 @@ class Machine:
             name = f"copy_async {kind} {src.nbytes} bytes"
             access = self.clocks.begin(stream.timeline, name)
             for array, owner, writes in ((of, of_owner, False), (to, to_owner, True)):
-                for low, high in ranges_of(owner.memory, array) if owner is not None else ():
+                for low, high in ranges_of(owner.address, array) if owner is not None else ():
                     self.clocks.check(owner.shadow, low, high, access, writes)
             # what keeps count of pending work is no tenant: the memory can be freed meanwhile
             holders = [getattr(o, "chunk", None) for o in (to_owner, of_owner) if o is not None]

@@ -24,7 +24,8 @@ from ..allocations import (
 from ..reclaimers import told
 from .races import HOST, Shadow
 
-__all__ = ["Allocation", "OutOfMemoryError", "PinnedArray", "Pool", "empty_pinned", "pinned_of"]
+__all__ = ["Allocation", "OutOfMemoryError", "PinnedArray", "Pool", "address_of", "empty_pinned",
+           "pinned_of"]  # fmt: skip
 
 Host = np.ndarray[Any, Any]
 POISON = 0xFF  # NaN in every float dtype, -1 in the integers
@@ -32,29 +33,33 @@ ROUND = 512  # CuPy's blocks
 numbers = itertools.count(1)  # of allocations
 
 
+def address_of(memory: Host) -> int:
+    """Where the first byte of an array is."""
+    address: int = memory.__array_interface__["data"][0]
+    return address
+
+
 class Chunk:
     """A piece of memory, which the pool keeps when its tenant has gone."""
 
-    __slots__ = ("memory", "shadow", "size", "arena", "pending", "is_used", "__weakref__")
+    __slots__ = ("memory", "address", "shadow", "size", "arena", "pending", "is_used",
+                 "__weakref__")  # fmt: skip
 
     def __init__(self, memory: Host, shadow: Shadow, size: int, arena: Any) -> None:
         self.memory, self.shadow, self.size, self.arena = memory, shadow, size, arena
+        self.address = address_of(memory)
         self.pending = 0  # queued operations on it that have not run
         self.is_used = False
-
-    @property
-    def address(self) -> int:
-        return int(self.memory.ctypes.data)
 
 
 class Allocation:
     """A tenancy of a chunk. With its last reference the chunk goes back, at once, with no event."""
 
-    __slots__ = ("chunk", "memory", "shadow", "returned", "ticket", "number")
+    __slots__ = ("chunk", "memory", "address", "shadow", "returned", "ticket", "number")
 
     def __init__(self, chunk: Chunk, returned: deque[Chunk] | None) -> None:
         self.chunk, self.returned = chunk, returned
-        self.memory, self.shadow = chunk.memory, chunk.shadow
+        self.memory, self.address, self.shadow = chunk.memory, chunk.address, chunk.shadow
         self.ticket: Any = None
         self.number = next(numbers)  # later ones have larger numbers
 
@@ -189,11 +194,12 @@ class Pool:
 class PinnedBlock:
     """What a pinned buffer's views share. Freed while a copy uses it, it reports a RaceError."""
 
-    __slots__ = ("memory", "shadow", "machine", "pending")
+    __slots__ = ("memory", "address", "shadow", "machine", "pending")
 
     def __init__(self, machine: Any, nbytes: int) -> None:
         self.machine, self.pending = machine, 0
         self.memory: Any = np.full(nbytes, POISON, np.uint8)
+        self.address = address_of(self.memory)
         label = f"pinned buffer {next(machine.pinned_numbers)} of {nbytes} bytes"
         self.shadow = Shadow(label, nbytes)
 
@@ -332,11 +338,11 @@ def _clothed(array: Host, block: Any) -> Any:
     return pinned
 
 
-def bytes_of(memory: Host, array: Host) -> tuple[int, int]:
-    """The first byte of an array within its memory, and the one behind its last."""
+def bytes_of(address: int, array: Host) -> tuple[int, int]:
+    """The first byte of an array within the memory there, and the one behind its last."""
     if array.size == 0:
         return 0, 0
-    low = array.__array_interface__["data"][0] - memory.__array_interface__["data"][0]
+    low = address_of(array) - address
     if array.flags.c_contiguous:
         return low, low + array.nbytes
     high = low + array.itemsize
@@ -351,9 +357,11 @@ def bytes_of(memory: Host, array: Host) -> tuple[int, int]:
 MAX_RUNS = 32
 
 
-def ranges_of(memory: Host, array: Host) -> list[tuple[int, int]]:
-    """The byte ranges of an array within its memory: exact up to MAX_RUNS rows, else one hull."""
-    low, high = bytes_of(memory, array)
+def ranges_of(address: int, array: Host) -> list[tuple[int, int]]:
+    """The byte ranges of an array within the memory there: exact up to MAX_RUNS rows, else one
+    hull.
+    """
+    low, high = bytes_of(address, array)
     if high - low <= array.nbytes:  # dense, in whatever order
         return [(low, high)] if high > low else []
     dims = sorted(((abs(s), n) for n, s in zip(array.shape, array.strides) if n > 1 and s),
@@ -377,7 +385,7 @@ def _touch(block: PinnedBlock | None, array: Any, what: str, writes: bool) -> No
     with machine.lock:
         machine.raise_late()
         access = machine.clocks.host_access(what)
-        for low, high in ranges_of(block.memory, plain):
+        for low, high in ranges_of(block.address, plain):
             machine.clocks.check(block.shadow, low, high, access, writes)
 
 
