@@ -17,6 +17,7 @@ from cugrad.autograd import mode
 from cugrad.cuda.emitter import Emitter, call_of
 from cugrad.profiler import itt
 from tests.profiler.nvtx_capture.capture import ROOT, compiler
+from tests.support.warm import LIBRARY
 
 pytestmark = pytest.mark.host_only
 
@@ -51,9 +52,7 @@ def collected(script: str, library: Path, output: Path) -> list[Task]:
         "ITT_CAPTURE_FILE": str(output),
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300
-    )
+    done = LIBRARY.run("-c", script, environment=environment)
     assert done.returncode == 0, done.stderr
     found: list[Task] = []
     open_in: dict[int, list[str]] = defaultdict(list)

@@ -16,7 +16,8 @@ from benchmarks.common import Line, paired, table
 from tests.support.warm import Warm
 
 pytestmark = pytest.mark.host_only
-FIRST = Warm("torch", "torch._dynamo", "cugrad", "cugrad.models", "cugrad.memory.budgeting.context")
+FIRST = Warm("torch", "torch._dynamo", "cugrad", "cugrad.models", "cugrad.backends.simulated",
+             "cugrad.memory.budgeting.context")  # fmt: skip
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support import ROOT
+from tests.support.warm import Warm
 
 pytestmark = pytest.mark.host_only
+FIRST = Warm("numpy", "pytest", "cugrad")
+PYTEST = "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
 
 HEAD = """
 import os
@@ -63,8 +63,5 @@ def test_hypothesis_lives_with_the_seal(tmp_path: Path) -> None:
 def run_pytest(folder: Path, source: str) -> str:
     (folder / "test_inner.py").write_text(source)
     words = ["-p", "tests.conftest", "-p", "no:cacheprovider", "-c", "pyproject.toml", "-q"]
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", *words, str(folder / "test_inner.py")],
-        cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
+    run = FIRST.run("-c", PYTEST, *words, str(folder / "test_inner.py"))
     return run.stdout + run.stderr
