@@ -344,7 +344,7 @@ def layered(x: Any, w: Any) -> Any:
 
 @case
 def the_same_step_again(r: Run) -> list[Any]:
-    return steps(r, *[layered] * 6)
+    return steps(r, *[layered] * 4)
 
 
 @case

@@ -18,7 +18,7 @@ from cugrad.memory.states import context
 DEVICE: Any = backends.get("simulated")
 SCALE = 4096.0  # bytes that one stands for
 ALL: dict[str, str] = {"weights": "host", "gradients": "host"}
-STEPS = 7
+STEPS = 6
 
 
 def layers(width: int = 64, depth: int = 16) -> Any:
@@ -33,8 +33,9 @@ def mark() -> Any:
 
 
 def trained(
-    make: Callable[[], Any], x: Any, window: int | None, places: dict[str, str], waits: bool = False
-) -> tuple[list[float], Any]:
+    make: Callable[[], Any], x: Any, window: int | None, places: dict[str, str],
+    waits: bool = False, steps: int = STEPS,
+) -> tuple[list[float], Any]:  # fmt: skip
     """Seconds of each step but the last, from its begin to that of the next, and the report."""
     gc.collect()
     cugrad.manual_seed(0)
@@ -44,7 +45,7 @@ def trained(
     placed = memory.offload_states(net, optimizer, window=window, min_bytes=512, **places)
     marks = []
     with simulated.configured(simulated.H200, policy="timed", scale=SCALE), placed:
-        for _ in range(STEPS):
+        for _ in range(steps):
             marks.append(mark())
             optimizer.zero_grad()
             net(x).square().mean().backward()
@@ -129,7 +130,7 @@ def test_a_window_grows_with_the_model_up_to_a_part_of_the_device(
     monkeypatch.setattr(context, "LEAST", 512)
     make, weight = lambda: layers(16, 20), 16 * 16 * 4
     places, x = {**ALL, "states": "stream", "step": "during backward"}, cugrad.ones(4, 16)
-    limit_of = lambda: trained(make, x, None, places)[1]["weights"]["limit"]
+    limit_of = lambda: trained(make, x, None, places, steps=2)[1]["weights"]["limit"]
     assert limit_of() == 20 * weight // 2
     monkeypatch.setattr(DEVICE, "memory_limit", lambda: 9 * 6 * weight)
     assert limit_of() == 9 * weight
