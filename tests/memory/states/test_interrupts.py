@@ -20,6 +20,7 @@ from tests.combinations.interrupts import Ways
 from tests.memory.states.training import PLACES, Training, same, values_of
 
 TIMES = 6
+KNOWN: dict[Any, Ways] = {}
 ROOMS = ("memory", "slab", "optim", "threads")
 DRIVER = ("simulated", "allocations")  # what stands for the device, and its accounts
 LOST = ("__del__", "_lose")  # what is raised in a destructor is lost
@@ -31,11 +32,11 @@ def interrupted(line: int, within: str = "") -> Iterator[list[int]]:
     """KeyboardInterrupt before the line of this number that runs in the rooms, or in functions
     `within` them, but for the end of a `with`, which none has; how many ran.
     """
-    count, known = [0], dict[Any, Ways]()
+    count = [0]
 
     def local(frame: Any, event: str, arg: Any) -> Any:
         code = frame.f_code
-        ways = known.get(code) or known.setdefault(code, Ways(code))
+        ways = KNOWN.get(code) or KNOWN.setdefault(code, Ways(code))
         if event == "line" and ways.may[frame.f_lasti]:
             count[0] += 1
             if count[0] == line:
