@@ -30,7 +30,9 @@ LIMIT = 300  # seconds after which a program is ended
 class Warm:
     """Runs programs that may find some modules imported, as far as these are installed.
 
-    What a program needs else it imports itself, by the path that a process of its own has.
+    What a program needs else it imports itself, by the path that a process of its own has. What a
+    module reads of the environment as it is imported, CUGRAD_FUSED among that, is what stood there
+    when the first program ran: to change it takes a process, or a `Warm` without the library.
     """
 
     def __init__(self, *modules: str) -> None:
