@@ -8,6 +8,7 @@
 #   bash ci/fuzz.sh 3600       for an hour; each difference is printed as a short script
 #   bash ci/fuzz.sh 60 1234    from a seed
 #   bash ci/fuzz.sh interrupts interrupts small programs before each of their instructions, for minutes
+#   bash ci/fuzz.sh budgets    trains a hundred random loops within a budget; a number behind it is a seed
 #   PYTHON=python3.12          the interpreter to use instead of that of ci/test.sh, or of python3
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -20,6 +21,9 @@ export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 PYTHONPATH=$PW
 
 if [ "$seconds" = interrupts ]; then
   CUGRAD_INTERRUPTS=every exec "$python" -m pytest -q -n0 tests/combinations/test_interrupts.py -k small
+fi
+if [ "$seconds" = budgets ]; then
+  exec "$python" -m tests.support.budget_loops --seed "$seed" --count 100
 fi
 status=0
 echo "== programs that were once found"

@@ -90,7 +90,12 @@ class Candidate(NamedTuple):
     @property
     def beside_step(self) -> int:
         """Bytes that the optimizer's step takes beside those."""
-        return self.layout.beside_step(self.away, self.places["states"] == "host")
+        return self.layout.beside_step(self.places, self.away)
+
+    @property
+    def in_step(self) -> int:
+        """Bytes that the device has of all that in the optimizer's step."""
+        return self.resident + self.beside_step
 
     def placed(self, events: int, adds: bool = False) -> Any:
         """Bytes at most of what is placed, of each kind, that are on the device in each event of a
@@ -218,19 +223,34 @@ class ModelParts:
         kinds = [self.on_device(kind, places[kind], count, window) for kind in KINDS]
         return self.fixed + sum(kinds)
 
-    def of_host(self, places: dict[str, str], count: int) -> int:
-        """Bytes of the host that the first parts take elsewhere."""
-        there = [kind for kind in KINDS if places[kind] in ("host", "stream")]
-        return sum([self.sums[kind][count] for kind in there])
+    def kinds_of_host(self, places: dict[str, str]) -> list[str]:
+        """What the host has of the first parts: what lives there, and, where it steps itself, what
+        it has changed of weights.
+        """
+        steps = places["states"] == "host" and not self.on_host
+        return [kind for kind in KINDS
+                if places[kind] in ("host", "stream") or steps and kind == "weights"]  # fmt: skip
 
-    def beside_step(self, count: int, is_host: bool) -> int:
+    def of_host(self, places: dict[str, str], count: int) -> int:
+        """Bytes of the host that the first parts take. Where it steps itself, gradients pass it:
+        those of one bucket while the next ones come.
+        """
+        kinds, passing = self.kinds_of_host(places), 0
+        if "weights" in kinds and "gradients" not in kinds:
+            bucket = max(self.most["gradients"][count], self.sums["gradients"][-1] // BUCKETS)
+            passing = min(self.sums["gradients"][count], 2 * bucket)
+        return passing + sum([self.sums[kind][count] for kind in kinds])
+
+    def beside_step(self, places: dict[str, str], count: int) -> int:
         """Bytes that a step takes beside that: a copy of what a bucket changes, where that has no
-        other place, and what that computes in, if the host does not step.
+        other place, and what that computes in. If the host steps, a weight comes anew.
         """
         if not count:
             return self.most_work[-1]
         together = min(SMALL, self.sums["weights"][-1] // BUCKETS) if count < self.count else 0
-        work = 0 if is_host else self.most_work[count]
+        work = self.most_work[count]
+        if places["states"] == "host":
+            work = self.most["weights"][count] if places["weights"] == "device" else 0
         return max(work, 2 * together, self.largest_that_stays[count])
 
 

@@ -79,8 +79,9 @@ class Inventory:
         self.layout = ModelParts(parts, fixed, in_pieces, is_host, coming)
 
     def resident_now(self) -> int:
-        """Bytes of the model on its device that no window counts."""
-        is_here: Any = lambda x: home_of(x) is None and x.device == self.owner.device
+        """Bytes of the model on its device that no window counts: one without a limit does not."""
+        is_counted = lambda home: home is not None and home.window.limit is not None
+        is_here: Any = lambda x: x.device == self.owner.device and not is_counted(home_of(x))
         every = [*self.model.buffers(), *self.model.parameters()]
         every += [p._grad for p in self.model.parameters() if p._grad is not None]
         every += tensors_in(
@@ -116,11 +117,12 @@ class Inventory:
     def room_of_host(self) -> int:
         return free_host() if self.owner.host_limit is None else self.owner.host_limit
 
-    def frugal(self) -> Candidate:
-        """Places with the least of the device. BudgetError where the host has too little even for
-        what the device has no room for, or the device for the largest parameter.
+    def frugal(self, others: int = 0) -> Candidate:
+        """Places with the least of the device, on which there are bytes of others. BudgetError
+        where the host has too little even for what the device has no room for, or the device for
+        the largest parameter.
         """
-        layout, room, limit = self.layout, self.room_of_host(), self.owner.limit
+        layout, room, limit = self.layout, self.room_of_host(), self.owner.limit - others
         places = {"weights": "host", "gradients": "host", "states": "stream"}
         for kind in ("states", "weights"):
             if self.disk is not None and (layout.of_host(places, layout.count) > room
@@ -132,21 +134,21 @@ class Inventory:
         least = layout.least_of(there, chosen.window)
         if there == layout.count and least > limit:
             raise BudgetError(
-                f"budget: {size(limit)} are too few: {size(least)} are needed before a step has "
-                f"computed anything, of which {size(layout.fixed)} are buffers and parameters too "
-                f"small to move, with gradients and states, and {size(least - layout.fixed)} the "
-                f"largest parameter with its gradient and states; raise the limit, or divide that "
-                "parameter"
+                f"budget: {size(limit + others)} are too few: {size(least + others)} are needed "
+                f"before a step has computed anything, of which {size(layout.fixed)} are buffers "
+                "and parameters too small to move, with gradients and states, and "
+                f"{size(least - layout.fixed)} the largest parameter with its gradient and states; "
+                "raise the limit, or divide that parameter"
             )
-        if there < layout.count and chosen.resident > limit:
-            return self._with_little_of_host(places, room)
+        if there < layout.count and chosen.in_step > limit:
+            return self._with_little_of_host(places, room, limit)
         return chosen
 
-    def _with_little_of_host(self, places: dict[str, str], room: int) -> Candidate:
+    def _with_little_of_host(self, places: dict[str, str], room: int, limit: int) -> Candidate:
         """Places with the least of the device for which the host has room: what it steps on itself
         needs no window. BudgetError if it has not even room for what the device has none for.
         """
-        layout, limit = self.layout, self.owner.limit
+        layout = self.layout
         several = [places]
         if all(map(steps_by_buckets, self.optimizers)) and not layout.on_host:
             on_device = dict.fromkeys(KINDS, "device")
@@ -154,18 +156,18 @@ class Inventory:
                         {**on_device, "states": "host", "gradients": "host"}]  # fmt: skip
         fitting = [
             each for chosen in several for k in range(layout.count + 1)
-            if (each := self.at(chosen, self.step, layout, k)).resident <= limit
+            if (each := self.at(chosen, self.step, layout, k)).in_step <= limit
         ] or [self.at(places, self.step, layout, layout.count)]  # fmt: skip
         allowed = [each for each in fitting if each.of_host <= room]
         if allowed:
-            return min(allowed, key=lambda each: each.resident)
+            return min(allowed, key=lambda each: each.in_step)
         least = min(fitting, key=lambda each: each.of_host)
-        kept = ", ".join([f"{size(layout.bytes_of(k, least.away))} of {k}" for k in KINDS
-                          if least.places[k] in ("host", "stream")])  # fmt: skip
+        kinds = layout.kinds_of_host(least.places)
+        kept = ", ".join([f"{size(layout.bytes_of(k, least.away))} of {k}" for k in kinds])
         whose = "free" if self.owner.host_limit is None else "allowed"
         advice = "" if self.disk is not None else ", or say disk=True"
         raise BudgetError(
             f"budget: the host needs at least {size(least.of_host)} ({kept}) for what "
-            f"{size(limit)} of the device have no room for, and {size(room)} are {whose}; raise "
-            f"host_limit where there is more, or the limit{advice}"
+            f"{size(self.owner.limit)} of the device have no room for, and {size(room)} are "
+            f"{whose}; raise host_limit where there is more, or the limit{advice}"
         )

@@ -371,6 +371,8 @@ class StatesOfBudget:
             if fitting:
                 self.tried.append(self._fastest(fitting))
         if not self.tried:
+            if not self._has_room(before, limit):  # of others nothing was known
+                before = self.inventory.frugal(self._others)
             self.tried.append(before._replace(step=BEHIND))
         return self._fastest(self.tried)
 
@@ -394,7 +396,7 @@ class StatesOfBudget:
 
     def _has_room(self, candidate: Candidate, limit: int) -> bool:
         """Whether the optimizer's step fits, and the host has what it should."""
-        taken = candidate.resident + candidate.beside_step + self._others
+        taken = candidate.in_step + self._others
         there, room = candidate.of_host, self.inventory.room_of_host()
         return taken <= limit and (there <= room or not there)
 

@@ -1,0 +1,37 @@
+"""Loops within a budget take no more than it, whatever they are: some of those that did."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any
+
+import pytest
+
+from tests.support.budget_loops import Loop, draw, judged, main
+
+pytestmark = pytest.mark.usefixtures("nothing_stays_placed")
+
+LAYERS: dict[str, Any] = {"net": "deep", "width": 64, "depth": 6, "capacity": None}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"batch": 64, "share": 0.8},  # other tensors than the model's were not counted
+        {"batch": 8, "share": 0.5, "optimizer": "Adam", "settings": {}},  # nor what comes anew
+    ],
+)
+def test_what_the_host_has_no_room_for_is_said(changes: dict[str, Any]) -> None:
+    """For its steps it needs weights, and gradients that pass, beside the states."""
+    loop = dataclasses.replace(draw(3), **LAYERS, **changes)
+    assert loop.host == 0.3 and not judged(loop).faults
+
+
+def test_the_program_says_what_went_wrong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    losses = itertools.count(1.0)
+    monkeypatch.setattr(Loop, "train", lambda *args: [next(losses)])
+    assert main(["--seed", "7", "--count", "1"]) == 1
+    assert "losses differ by" in capsys.readouterr().out
