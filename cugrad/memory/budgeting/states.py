@@ -300,7 +300,7 @@ class StatesOfBudget:
             self._go_on(self._chosen_anew())
             return
         if not (seen.settled or seen.plan.keeps_all) and seen.steps < PATIENCE:
-            self._ends = []
+            self._ends.clear()
         self._ends.append(mark(self.owner._of_device))
         if len(self._ends) > LEARNS + TIMED:
             self._revise(seen.peak)
@@ -396,9 +396,8 @@ class StatesOfBudget:
 
     def _has_room(self, candidate: Candidate, limit: int) -> bool:
         """Whether the optimizer's step fits, and the host has what it should."""
-        taken = candidate.in_step + self._others
         there, room = candidate.of_host, self.inventory.room_of_host()
-        return taken <= limit and (there <= room or not there)
+        return candidate.in_step + self._others <= limit and (there <= room or not there)
 
     def _planned(
         self, places: dict[str, str], when: str, layout: ModelParts, forecasts: Forecasts,
@@ -459,7 +458,6 @@ class StatesOfBudget:
         """Places for the three kinds, with when the optimizer steps."""
         choices: list[tuple[dict[str, str], str]] = [(dict.fromkeys(KINDS, "device"), BEHIND)]
         parts = all(map(steps_by_buckets, self.optimizers))
-        is_early = self.step == DURING and not getattr(self._seen, "zeroed", False)  # nor gone
         for kinds in (["states"], ["states", "gradients"], list(KINDS)):
             places = {k: frugal[k] if k in kinds else "device" for k in KINDS}
             several = [places]
@@ -470,7 +468,7 @@ class StatesOfBudget:
             for each in several:
                 choices.append((each, BEHIND))
                 # its first step needs all gradients, for which the device may have no room
-                if parts and is_early and each["gradients"] != "device":
+                if parts and self.step == DURING and each["gradients"] != "device":
                     choices.append((each, DURING))
         return choices
 
