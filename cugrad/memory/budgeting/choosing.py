@@ -232,13 +232,13 @@ class ModelParts:
                 if places[kind] in ("host", "stream") or steps and kind == "weights"]  # fmt: skip
 
     def of_host(self, places: dict[str, str], count: int) -> int:
-        """Bytes of the host that the first parts take. Where it steps itself, gradients pass it:
-        those of one bucket while the next ones come.
+        """Bytes of the host that the first parts take. Where it steps itself, gradients pass it, of
+        one bucket at least.
         """
         kinds, passing = self.kinds_of_host(places), 0
         if "weights" in kinds and "gradients" not in kinds:
             bucket = max(self.most["gradients"][count], self.sums["gradients"][-1] // BUCKETS)
-            passing = min(self.sums["gradients"][count], 2 * bucket)
+            passing = min(self.sums["gradients"][count], bucket)
         return passing + sum([self.sums[kind][count] for kind in kinds])
 
     def beside_step(self, places: dict[str, str], count: int) -> int:

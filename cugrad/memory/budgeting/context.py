@@ -234,7 +234,7 @@ class budget(OfModel, saved_tensors_hooks):
         measuring, plan = self._measuring, self._following
         if measuring is None and self._first is None and plan is None:
             self._limiter.begin([], None)
-            if self.device.type != "cpu":
+            if self.device.type != "cpu" and not self._lessons.is_settled:
                 gc.collect()  # else the plan would leave room for what is garbage by now
             self._limiter.tighten()  # what the copies of the step before hold
             self._places.copies(self._places.under_way, 0)

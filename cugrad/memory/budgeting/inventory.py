@@ -154,20 +154,22 @@ class Inventory:
             on_device = dict.fromkeys(KINDS, "device")
             several += [{**on_device, "states": "host"},
                         {**on_device, "states": "host", "gradients": "host"}]  # fmt: skip
+        least = lambda of: of.in_step if of.places["states"] == "host" else of.resident
         fitting = [
             each for chosen in several for k in range(layout.count + 1)
-            if (each := self.at(chosen, self.step, layout, k)).in_step <= limit
+            if least(each := self.at(chosen, self.step, layout, k)) <= limit
         ] or [self.at(places, self.step, layout, layout.count)]  # fmt: skip
         allowed = [each for each in fitting if each.of_host <= room]
         if allowed:
             return min(allowed, key=lambda each: each.in_step)
-        least = min(fitting, key=lambda each: each.of_host)
-        kinds = layout.kinds_of_host(least.places)
-        kept = ", ".join([f"{size(layout.bytes_of(k, least.away))} of {k}" for k in kinds])
+        surely = [each for each in fitting if each.in_step <= limit] or fitting
+        other = min(surely, key=lambda each: each.of_host)
+        kinds = layout.kinds_of_host(other.places)
+        kept = ", ".join([f"{size(layout.bytes_of(k, other.away))} of {k}" for k in kinds])
         whose = "free" if self.owner.host_limit is None else "allowed"
         advice = "" if self.disk is not None else ", or say disk=True"
         raise BudgetError(
-            f"budget: the host needs at least {size(least.of_host)} ({kept}) for what "
+            f"budget: the host needs at least {size(other.of_host)} ({kept}) for what "
             f"{size(self.owner.limit)} of the device have no room for, and {size(room)} are "
             f"{whose}; raise host_limit where there is more, or the limit{advice}"
         )

@@ -97,6 +97,13 @@ class Lessons:
         least += int(asked[1].replace(",", ""))
         return None if least <= self.limit else known_steps.ran_out(self.limit, least + self.later)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether steps follow a plan that will not change: where one begins with more in use than
+        that is for, it looks for garbage then.
+        """
+        return self.last is not None and (self.last.settled or self.last.plan.keeps_all)
+
     def take_latest(self) -> SeenStep | None:
         """What the last step followed, or taught, once; None if there was none, or of no kind that
         is known.
