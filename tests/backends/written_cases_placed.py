@@ -267,6 +267,30 @@ for name in ("gather", "scatter_add"):
 case("gather_backward", "spread", drawn(normal(20, 3, 2), spread(6, 20, 3, 2)),
      {"shape": (6, 3, 2), "dim": 0}, slack=20)  # fmt: skip
 
+# indices that reach a part, and what is larger than they are
+for shape, few, dim, larger in (((5, 6), (40, 4), 0, (41, 5)), ((3, 7, 4), (2, 6, 3), 1, (2, 9, 3)),
+                                ((3, 6, 5, 2), (3, 5, 3, 2), 1, (3, 5, 3, 3)),
+                                ((5, 3), (2100, 2), 0, (2100, 3))):  # fmt: skip
+    index = whole_numbers(shape[dim], *few, least=-shape[dim])
+    case("gather", f"a part {few}", drawn(normal(*shape), index), {"dim": dim})
+    case("gather_backward", f"a part {few}", drawn(normal(*few), index),
+         {"shape": shape, "dim": dim}, slack=40)  # fmt: skip
+    case("scatter_add", f"a part {few}", drawn(normal(*shape), index, normal(*larger)),
+         {"dim": dim}, slack=40)  # fmt: skip
+    if few[dim] <= shape[dim]:
+        index = once_each(shape[dim], *few, dim=dim)
+        case("scatter", f"a part {few}", drawn(normal(*shape), index, normal(*larger)),
+             {"dim": dim})  # fmt: skip
+        case("scatter_zero", f"a part {few}", drawn(normal(*shape), index), {"dim": dim})
+        for reduce in ("amax", "amin", "prod"):
+            make = with_zeros if reduce == "prod" else with_ties
+            index = whole_numbers(shape[dim], *few, least=-shape[dim])
+            for kept in (True, False):
+                case("scatter_reduce", f"a part {few} {reduce} {kept}",
+                     drawn(make(*shape), index, make(*larger)),
+                     {"dim": dim, "reduce": reduce, "include_self": kept},
+                     (("self", "src"), ("self",), ("src",)), slack=100)  # fmt: skip
+
 # Borders, and where maxima of windows lie ---------------------------------------------------------
 
 SIDES = ((2, 1), (0, 3), (1, 1))

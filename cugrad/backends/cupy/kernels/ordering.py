@@ -199,24 +199,24 @@ extern "C" __global__ void __launch_bounds__(1024) order(
     }
 }
 """,
-    # Of x, (outer, n, inner), or of zeros, sums with g where indices, (outer, count, inner), say:
+    # Of x, (outer, n, wide), or of zeros, sums with g where indices, (outer, count, inner), say:
     # a block has a line, puts the indices in order, and adds up in that order. There are indices
-    # for the first `with_indices` lines only.
+    # for the first `outer` only, and for the first `inner` of `wide`.
     "add_in_order": _NETWORK + PART + r"""
 __device__ __forceinline__ bool index_before(i64 a, int i, i64 b, int j)
 {
     return i >= P || j >= P || a == b ? i < j : a < b;
 }
 extern "C" __global__ void __launch_bounds__(1024) add_in_order(
-    const T* x, const T* g, const W* indices, T* out, i64 n, int count, i64 inner, i64 step0,
-    i64 step1, i64 step2, i64 with_indices)
+    const T* x, const T* g, const W* indices, T* out, i64 n, int count, i64 inner, i64 wide,
+    i64 step0, i64 step1, i64 step2, i64 outer)
 {
     __shared__ i64 keys[P];
     __shared__ int places[P];
-    const i64 line = blockIdx.x, from = line / inner * count * inner + line % inner;
-    const W* own = indices + line / inner * step0 + line % inner * step2;
-    const i64 base = line / inner * n * inner + line % inner;
-    const bool has_indices = line < with_indices;
+    const i64 line = blockIdx.x / wide, column = blockIdx.x % wide;
+    const i64 from = line * count * inner + column, base = line * n * wide + column;
+    const W* own = indices + line * step0 + column * step2;
+    const bool has_indices = line < outer && column < inner;
     for (int e = threadIdx.x; e < P; e += blockDim.x) {
         i64 index = has_indices && e < count ? (i64)own[e * step1] : 0;
         if (index < 0 || index >= n) index = (index % n + n) % n;  // as CuPy does
@@ -224,11 +224,11 @@ extern "C" __global__ void __launch_bounds__(1024) add_in_order(
     }
     put_in_order(keys, places, index_before);
     for (i64 k = threadIdx.x; k < n && x != out; k += blockDim.x)
-        out[base + k * inner] = x ? x[base + k * inner] : (T)0.0f;
+        out[base + k * wide] = x ? x[base + k * wide] : (T)0.0f;
     __syncthreads();
     for (int e = threadIdx.x; e < P; e += blockDim.x) {
         if (places[e] >= P || (e > 0 && keys[e - 1] == keys[e])) continue;
-        const i64 at = base + keys[e] * inner;
+        const i64 at = base + keys[e] * wide;
         A sum = x ? (A)x[at] : A(0);
         for (int k = e; k < P && places[k] < P && keys[k] == keys[e]; ++k)
             sum += (A)g[from + places[k] * inner];

@@ -88,29 +88,29 @@ extern "C" __global__ void __launch_bounds__(256) begin_reduction(const T* x, S*
     if (i < size) y[i] = known((S)(A)x[i]);
 }
 """,
-    # What leaves others as they are, where indices say: y is (outer, n, inner).
+    # What leaves others as they are, where indices say: y is (outer, n, wide).
     "begin_neutral": _REDUCED + PART + NAMED + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) begin_neutral(
-    const W* indices, S* y, i64 neutral, i64 size, i64 n, i64 count, i64 inner, i64 step0,
-    i64 step1, i64 step2)
+    const W* indices, S* y, i64 neutral, i64 size, i64 n, i64 count, i64 inner, i64 wide,
+    i64 step0, i64 step1, i64 step2)
 {
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= size) return;
-    const i64 to = named_by(indices, i, n, count, inner, step0, step1, step2);
+    const i64 to = named_by(indices, i, n, count, inner, wide, step0, step1, step2);
     if (sizeof(S) == 4) atomicExch((int*)y + to, (int)neutral);
     else atomicExch((u64*)y + to, (u64)neutral);
 }
 """,
-    # y, (outer, n, inner), meets src, (outer, count, inner), where indices say, in any order.
+    # y, (outer, n, wide), meets src, (outer, count, inner), where indices say, in any order.
     "reduce_by_index": _REDUCED + PART + NAMED + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) reduce_by_index(
-    const T* src, const W* indices, S* y, i64 size, i64 n, i64 count, i64 inner, i64 step0,
-    i64 step1, i64 step2)
+    const T* src, const W* indices, S* y, i64 size, i64 n, i64 count, i64 inner, i64 wide,
+    i64 step0, i64 step1, i64 step2)
 {
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= size) return;
     const S v = known((S)(A)src[i]);
-    meet(y + named_by(indices, i, n, count, inner, step0, step1, step2), v, bits_of(v));
+    meet(y + named_by(indices, i, n, count, inner, wide, step0, step1, step2), v, bits_of(v));
 }
 """,
     # What was kept, as it is answered.
@@ -126,11 +126,11 @@ extern "C" __global__ void __launch_bounds__(256) end_reduction(const S* x, T* y
     "count_extrema": NAMED + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) count_extrema(
     const T* src, const T* result, const W* indices, int* counts, int alone, i64 size, i64 n,
-    i64 count, i64 inner, i64 step0, i64 step1, i64 step2)
+    i64 count, i64 inner, i64 wide, i64 step0, i64 step1, i64 step2)
 {
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= size) return;
-    const i64 to = named_by(indices, i, n, count, inner, step0, step1, step2);
+    const i64 to = named_by(indices, i, n, count, inner, wide, step0, step1, step2);
     if ((A)src[i] == (A)result[to]) atomicAdd(counts + to, 2);
     if (alone) atomicOr(counts + to, 1);
 }
@@ -139,12 +139,12 @@ extern "C" __global__ void __launch_bounds__(256) count_extrema(
     "share_extrema": NAMED + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) share_extrema(
     const T* g, const T* x, const T* src, const T* result, const W* indices, const int* counts,
-    T* of_x, T* of_src, i64 size_x, i64 size, i64 n, i64 count, i64 inner, i64 step0, i64 step1,
-    i64 step2)
+    T* of_x, T* of_src, i64 size_x, i64 size, i64 n, i64 count, i64 inner, i64 wide,
+    i64 step0, i64 step1, i64 step2)
 {
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x, j = i - size_x;
     if (j >= size) return;
-    const i64 to = j < 0 ? i : named_by(indices, j, n, count, inner, step0, step1, step2);
+    const i64 to = j < 0 ? i : named_by(indices, j, n, count, inner, wide, step0, step1, step2);
     const int counted = counts[to];
     const bool top = (A)x[to] == (A)result[to] && counted % 2 == 0;
     const bool mine = j < 0 ? top : (A)src[j] == (A)result[to];
@@ -165,11 +165,11 @@ extern "C" __global__ void __launch_bounds__(256) begin_products(A* products, in
     "multiply_others": _REDUCED + PART + NAMED + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) multiply_others(
     const T* src, const W* indices, A* products, int* zeros, int alone, i64 size, i64 n, i64 count,
-    i64 inner, i64 step0, i64 step1, i64 step2)
+    i64 inner, i64 wide, i64 step0, i64 step1, i64 step2)
 {
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= size) return;
-    const i64 to = named_by(indices, i, n, count, inner, step0, step1, step2);
+    const i64 to = named_by(indices, i, n, count, inner, wide, step0, step1, step2);
     const A v = (A)src[i];
     if (v == 0) atomicAdd(zeros + to, 2);
     else multiply(products + to, v, bits_of(A(1)));
@@ -181,11 +181,11 @@ extern "C" __global__ void __launch_bounds__(256) multiply_others(
 extern "C" __global__ void __launch_bounds__(256) share_products(
     const T* g, const T* x, const T* src, const T* result, const W* indices, const A* products,
     const int* zeros, T* of_x, T* of_src, i64 size_x, i64 size, i64 n, i64 count, i64 inner,
-    i64 step0, i64 step1, i64 step2)
+    i64 wide, i64 step0, i64 step1, i64 step2)
 {
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x, j = i - size_x;
     if (j >= size) return;
-    const i64 to = j < 0 ? i : named_by(indices, j, n, count, inner, step0, step1, step2);
+    const i64 to = j < 0 ? i : named_by(indices, j, n, count, inner, wide, step0, step1, step2);
     const bool alone = zeros[to] % 2 != 0;
     const int none = zeros[to] / 2;
     if (j < 0) {

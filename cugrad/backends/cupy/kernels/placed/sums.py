@@ -7,16 +7,17 @@ from .. import PART, whole
 __all__ = ["KERNELS", "NAMED", "NAMES", "PLACES", "POINTERS", "SOURCE", "STEPS", "TOLD"]
 
 NAMED = r"""
-// In (outer, n, inner), the place that the index i of (outer, count, inner) names along n. Indices
-// lie with steps of their own.
+// In (outer, n, wide), the place that the index i of (outer, count, inner) names along n. Indices
+// lie with steps of their own; `inner` is at most `wide`.
 __device__ __forceinline__ i64 named_by(
-    const W* indices, i64 i, i64 n, i64 count, i64 inner, i64 step0, i64 step1, i64 step2)
+    const W* indices, i64 i, i64 n, i64 count, i64 inner, i64 wide, i64 step0, i64 step1,
+    i64 step2)
 {
     const i64 outer = i / (count * inner), rest = i % (count * inner);
     const i64 column = rest % inner;
     i64 index = (i64)indices[outer * step0 + rest / inner * step1 + column * step2];
     if (index < 0 || index >= n) index = (index % n + n) % n;  // as CuPy does
-    return (outer * n + index) * inner + column;
+    return (outer * n + index) * wide + column;
 }
 """
 
@@ -76,14 +77,14 @@ extern "C" __global__ void __launch_bounds__(256) keep_by_bits(
     save(y + i, v);
 }
 """,
-    # Of x, (outer, n, inner), the elements that indices, (outer, count, inner), name along n.
+    # Of x, (outer, n, wide), the elements that indices, (outer, count, inner), name along n.
     "gather": NAMED + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) gather(
-    const T* x, const W* indices, T* y, i64 size, i64 n, i64 count, i64 inner, i64 step0,
-    i64 step1, i64 step2)
+    const T* x, const W* indices, T* y, i64 size, i64 n, i64 count, i64 inner, i64 wide,
+    i64 step0, i64 step1, i64 step2)
 {
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < size) y[i] = x[named_by(indices, i, n, count, inner, step0, step1, step2)];
+    if (i < size) y[i] = x[named_by(indices, i, n, count, inner, wide, step0, step1, step2)];
 }
 """,
     # The places that several arrays of indices name together.
@@ -96,19 +97,19 @@ extern "C" __global__ void __launch_bounds__(256) places_of_several(
 }}
 """,
     # The adjoint: a thread looks through the few indices that may name its element, in order. There
-    # are indices for the first `outer` only.
+    # are indices for the first `outer` only, and for the first `inner` of `wide`.
     "gather_backward": r"""
 extern "C" __global__ void __launch_bounds__(256) gather_backward(
-    const T* g, const W* indices, T* x, i64 size, i64 n, i64 count, i64 inner, i64 step0,
-    i64 step1, i64 step2, i64 outer)
+    const T* g, const W* indices, T* x, i64 size, i64 n, i64 count, i64 inner, i64 wide,
+    i64 step0, i64 step1, i64 step2, i64 outer)
 {
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= size) return;
-    const i64 own = i / inner % n, line = i / (n * inner);
-    const i64 from = line * count * inner + i % inner;
+    const i64 own = i / wide % n, line = i / (n * wide), column = i % wide;
+    const i64 from = line * count * inner + column;
     A sum = 0;
-    for (i64 j = 0; j < count && line < outer; ++j) {
-        i64 index = (i64)indices[line * step0 + j * step1 + i % inner * step2];
+    for (i64 j = 0; j < count && line < outer && column < inner; ++j) {
+        i64 index = (i64)indices[line * step0 + j * step1 + column * step2];
         if (index < 0 || index >= n) index = (index % n + n) % n;
         if (index == own) sum += (A)g[from + j * inner];
     }
@@ -159,16 +160,16 @@ extern "C" __global__ void __launch_bounds__(256) begin_with(const T* x, T* y, i
     if (i < size) save(y + i, x ? load(x + i) : Pack<T, PACK>{});
 }
 """,
-    # x, (outer, n, inner), at indices, (outer, count, inner), becomes what g has there, or 0; g is
+    # x, (outer, n, wide), at indices, (outer, count, inner), becomes what g has there, or 0; g is
     # as large as the indices, or, with a step of 0, a number.
     "put_by_index": NAMED + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) put_by_index(
     const T* g, const W* indices, T* x, i64 size, i64 step, i64 n, i64 count, i64 inner,
-    i64 step0, i64 step1, i64 step2)
+    i64 wide, i64 step0, i64 step1, i64 step2)
 {
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= size) return;
-    x[named_by(indices, i, n, count, inner, step0, step1, step2)] = g ? g[i * step] : (T)0;
+    x[named_by(indices, i, n, count, inner, wide, step0, step1, step2)] = g ? g[i * step] : (T)0;
 }
 """,
     # The bytes of n that indices name become 1, by atomics of words.
@@ -194,15 +195,15 @@ extern "C" __global__ void __launch_bounds__(256) one_hot(
     y[i] = (i64)indices[line] == i - line * n;
 }
 """,
-    # x, (outer, n, inner), += g where indices, (outer, count, inner), say, in any order.
+    # x, (outer, n, wide), += g where indices, (outer, count, inner), say, in any order.
     "add_by_index": NAMED + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) add_by_index(
-    const T* g, const W* indices, T* x, i64 size, i64 n, i64 count, i64 inner, i64 step0,
-    i64 step1, i64 step2)
+    const T* g, const W* indices, T* x, i64 size, i64 n, i64 count, i64 inner, i64 wide,
+    i64 step0, i64 step1, i64 step2)
 {
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= size) return;
-    atomicAdd(x + named_by(indices, i, n, count, inner, step0, step1, step2), g[i]);
+    atomicAdd(x + named_by(indices, i, n, count, inner, wide, step0, step1, step2), g[i]);
 }
 """,
     # How often indices name each of n rows, and for each index how many have named its row before,

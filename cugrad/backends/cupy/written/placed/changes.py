@@ -8,7 +8,7 @@ from ....wanted import wanted
 from ..launch import FLOATS, name_of
 from ..plans import kept
 from ..registry import change
-from .sums import STORED_AS, added_over, lines_of, put_over, with_rows
+from .sums import STORED_AS, added_over, beginning_of, lines_of, put_over, with_rows
 
 __all__: list[str] = []
 
@@ -19,13 +19,15 @@ def _put(self: Array, index: Array, src: Array, dim: int) -> Array | None:
     lines = lines_of(self, index, dim)
     if lines is None or self.dtype.itemsize not in STORED_AS:
         return None
-    put_over(self, index, src, lines)
+    put_over(self, index, beginning_of(src, index), lines)
     return self
 
 
 def _added(self: Array, index: Array, src: Array, dim: int) -> Array | None:
     lines = lines_of(self, index, dim)
-    return None if lines is None else added_over(self, src, index, self, dim, lines)
+    if lines is None:
+        return None
+    return added_over(self, beginning_of(src, index), index, self, dim, lines)
 
 
 def _rows_added(self: Array, index: Array, source: Array, dim: int, alpha: float) -> Array | None:
@@ -40,7 +42,7 @@ _row_sums = kept(_rows_added, ("self", "index", "source"), ("dim", "alpha"))
 @change("scatter")
 def scatter(self: Array, index: Array, src: Array, dim: int) -> Array | None:
     """In one kernel; of two values for a place one stays, unless it has to be the last."""
-    if src.dtype != self.dtype or src.shape != index.shape or wanted.deterministic:
+    if src.dtype != self.dtype or wanted.deterministic:
         return None
     result: Array | None = _launches(self, index, src, dim)
     return result
@@ -49,7 +51,7 @@ def scatter(self: Array, index: Array, src: Array, dim: int) -> Array | None:
 @change("scatter_add")
 def scatter_add(self: Array, index: Array, src: Array, dim: int) -> Array | None:
     """In one kernel: sums in order where indices are few, by atomics where they are many."""
-    if name_of(self.dtype) not in FLOATS or src.dtype != self.dtype or src.shape != index.shape:
+    if name_of(self.dtype) not in FLOATS or src.dtype != self.dtype:
         return None
     result: Array | None = _sums(self, index, src, dim)
     return result

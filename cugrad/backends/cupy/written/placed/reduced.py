@@ -9,11 +9,12 @@ import cupy
 import numpy as np
 
 from ....wanted import wanted
+from ...fused.copies import copy_into
 from ...kernels.placed.reduced import KERNELS
 from ..launch import BLOCK, FLOATS, Written, accumulator, blocks, dense, int32, int64, name_of
 from ..launch import kernel as kernel_of
 from ..registry import NodeCall, backward, forward
-from .sums import NamedLines, begin, lines_of
+from .sums import NamedLines, begin, beginning_of, lines_of
 
 __all__: list[str] = []
 
@@ -44,7 +45,7 @@ def scatter_reduce(
     """A kernel that begins, perhaps with what is neutral by one more, and one of atomics; of half
     precision and small integers another one, which rounds. Extrema are the same in any order.
     """
-    dtype = name_of(self.dtype)
+    dtype, src = name_of(self.dtype), beginning_of(src, index)
     if dtype not in REDUCED or src.dtype != self.dtype or src.shape != index.shape:
         return None
     if wanted.deterministic and reduce == "prod" and dtype in FLOATS:
@@ -73,11 +74,13 @@ def scatter_reduce(
 
 @backward("scatter_reduce", keeps=True)
 def scatter_reduce_backward(call: NodeCall) -> tuple[Array | None, ...] | None:
-    """In three kernels: what others find at a place has to be known before it is shared."""
+    """In three kernels: what others find at a place has to be known before it is shared. In more
+    where src is larger than the index: its rest has zeros.
+    """
     x, index, src, result = (call[name] for name in ("self", "index", "src", "result"))
     reduce, alone = call.params["reduce"], not call.params["include_self"]
     asked = [call.wants(name) for name in ("self", "src")]
-    dtype, shape = name_of(call.g.dtype), call.shape("self")
+    dtype, shape, src = name_of(call.g.dtype), call.shape("self"), beginning_of(src, index)
     if dtype not in FLOATS or src.shape != index.shape or src.dtype != call.g.dtype:
         return None
     if wanted.deterministic and reduce == "prod":
@@ -95,6 +98,11 @@ def scatter_reduce_backward(call: NodeCall) -> tuple[Array | None, ...] | None:
     _kernel(name, dtype, named)(
         (blocks(sum(sizes)),), (BLOCK,),
         (g, x, src, result, lines.indices, *tallies, *grads, *last))  # fmt: skip
+    whole, part = call.shape("src"), grads[1]
+    if part is not None and index.shape != whole:
+        grads[1] = begin(ndarray(whole, g.dtype))
+        if copy_into(beginning_of(grads[1], index), part) is None:
+            return None
     return call.answer(self=grads[0], src=grads[1])
 
 

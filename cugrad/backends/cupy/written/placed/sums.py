@@ -31,7 +31,8 @@ from ..registry import NodeCall, backward, forward
 from .copies import INDICES, MOST_Y, span, team_for
 
 __all__ = [
-    "STORED_AS", "NamedLines", "added_along", "added_over", "added_to", "begin", "lines_of",
+    "STORED_AS", "NamedLines", "added_along", "added_over", "added_to", "begin", "beginning_of",
+    "lines_of",
     "put_over", "with_rows",
 ]  # fmt: skip
 
@@ -67,39 +68,49 @@ def dropout(self: Array, bits: Array, mask_shape: tuple[int, ...], p: float) -> 
 
 
 class NamedLines(NamedTuple):
-    """How many elements an array has along a dim, and an index; and how many lie behind each. The
-    index, and the steps in it from the one to the next: before the dim, along it, and behind.
+    """How many elements an array has along a dim, and an index; and how many lie behind each, of
+    the index and of the array. The index, and the steps in it from the one to the next: before the
+    dim, along it, and behind.
     """
 
     n: int
     many: int
     inner: int
+    wide: int
     indices: Array
     steps: tuple[int, int, int]
 
     @property
     def told(self) -> tuple[Any, ...]:
-        return (*map(int64, self[:3]), *map(int64, self.steps))
+        return (*map(int64, self[:4]), *map(int64, self.steps))
 
 
 def lines_of(x: Array, index: Array, dim: int) -> NamedLines | None:
     """Of an array and an index of as many dims; None where the index is smaller than the array in
-    another dim than the first.
+    another dim than the first, and the one behind `dim`.
     """
     if name_of(index.dtype) not in INDICES or x.ndim != index.ndim or not 0 <= dim < x.ndim:
         return None
-    start = int(dim > 0)  # of a first dim, the index may have the beginning
-    alike = [x.shape[d] == index.shape[d] for d in range(start, x.ndim) if d != dim]
-    if not all(alike) or index.shape[0] > x.shape[0] and start or not (x.size and index.size):
+    for d, (n, m) in enumerate(zip(x.shape, index.shape)):
+        # of the first, and the one behind, the index may have the beginning
+        if d != dim and (m > n or m < n and d not in (0, dim + 1)):
+            return None
+    if not (x.size and index.size):
         return None
-    inner = prod(x.shape[dim + 1 :])
+    inner, wide = prod(index.shape[dim + 1 :]), prod(x.shape[dim + 1 :])
     above, within = span(index, range(dim)), span(index, range(dim + 1, index.ndim))
     if above is None or within is None:
         index = dense(index)
         above, within = span(index, range(dim)), span(index, range(dim + 1, index.ndim))
         assert above is not None and within is not None
     steps = [step // index.itemsize for step in (above[1], index.strides[dim], within[1])]
-    return NamedLines(x.shape[dim], index.shape[dim], inner, index, (steps[0], steps[1], steps[2]))
+    along, behind = (x.shape[dim], index.shape[dim]), (inner, wide)
+    return NamedLines(*along, *behind, index, (steps[0], steps[1], steps[2]))
+
+
+def beginning_of(src: Array, index: Array) -> Array:
+    """The part of src that has values for an index."""
+    return src if src.shape == index.shape else src[tuple(map(slice, index.shape))]
 
 
 @forward("gather", keeps=True)
@@ -155,6 +166,7 @@ def _in_a_part(grad: Array, index: Array, result: Array, dim: int) -> Array | No
 @forward("scatter_add", keeps=True)
 def scatter_add(self: Array, index: Array, src: Array, dim: int) -> Array | None:
     """As `gather_backward`, to what is there."""
+    src = beginning_of(src, index)
     if name_of(self.dtype) not in FLOATS or src.dtype != self.dtype or src.shape != index.shape:
         return None
     lines = lines_of(self, index, dim)
@@ -197,6 +209,7 @@ def put_over(y: Array, index: Array, src: Array | None, lines: NamedLines) -> No
 @forward("scatter", keeps=True)
 def scatter(self: Array, index: Array, src: Array, dim: int) -> Array | None:
     """A copy, and one kernel; of two values for a place one stays, unless it has to be the last."""
+    src = beginning_of(src, index)
     if src.dtype != self.dtype or src.shape != index.shape or wanted.deterministic:
         return None
     return _put(self, index, src, dim)
@@ -251,13 +264,13 @@ def added_over(
     """`result`, into which x and the sums of g are written, where it is not x; without x there are
     zeros.
     """
-    (n, count, inner, named, steps), dtype = lines, name_of(result.dtype)
+    (n, count, _, _, named, _), dtype = lines, name_of(result.dtype)
     if count <= MOST:
         places, name = places_for(count), "add_in_order"
         run = kernel(ORDER[name], name, dtype, name_of(index.dtype), 1, P=places, R=1)
         run((result.size // n,), (max(1, places // 2),),
-            (x, dense(g), named, result, int64(n), int32(count), int64(inner),
-             *map(int64, steps), int64(prod(index.shape[:dim]) * inner)))  # fmt: skip
+            (x, dense(g), named, result, int64(n), int32(count), *lines.told[2:],
+             int64(prod(index.shape[:dim]))))  # fmt: skip
         return result
     if dtype not in ("float32", "float64") or wanted.deterministic:
         return None
