@@ -15,15 +15,15 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 seconds=${1:-60} seed=${2:-$((RANDOM * 32768 + RANDOM))}
 python=${PYTHON:-.venv-test/bin/python}
 [ -n "${PYTHON:-}" ] || [ -x "$python" ] || python=python3
-"$python" -c 'import torch, numpy' ||
-  { echo "fuzz.sh: $python has no PyTorch to compare with: run ci/test.sh first, or set PYTHON=..." >&2; exit 1; }
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 PYTHONPATH=$PWD
 
-if [ "$seconds" = interrupts ]; then
-  CUGRAD_INTERRUPTS=every exec "$python" -m pytest -q -n0 tests/combinations/test_interrupts.py -k small
-fi
 if [ "$seconds" = budgets ]; then
   exec "$python" -m tests.support.budget_loops --seed "$seed" --count 100
+fi
+"$python" -c 'import torch, numpy' ||
+  { echo "fuzz.sh: $python has no PyTorch to compare with: run ci/test.sh first, or set PYTHON=..." >&2; exit 1; }
+if [ "$seconds" = interrupts ]; then
+  CUGRAD_INTERRUPTS=every exec "$python" -m pytest -q -n0 tests/combinations/test_interrupts.py -k small
 fi
 status=0
 echo "== programs that were once found"

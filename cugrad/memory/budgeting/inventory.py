@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["Inventory", "check_elements"]
 
 ALONE = 4  # of the largest tensor, in a window in which each comes alone
-LEAST = 1 << 16  # bytes of a parameter that is placed, under any limit of 64 MiB or more
+LEAST = 1 << 16  # bytes of a parameter that is placed, of any model of 32 MiB or more
+PART = 512  # of the model's bytes: what is smaller than one of so many parts stays, at any limit
 
 
 def check_elements(model: Any) -> None:
@@ -42,13 +43,14 @@ class Inventory:
     ) -> None:  # fmt: skip
         self.owner, self.model, self.optimizers = owner, model, optimizers
         self.disk, self.has_masters, self.step = disk, has_masters, step
-        self.least = min(LEAST, owner.limit >> 10)
+        self.least = 1  # bytes of a parameter that is placed
         self.params: list[tuple[int, int, bool]] = []
         self.later = 0  # bytes of what stays that the first step begins without
 
     def count(self) -> None:
         """Bytes of each kind that may be elsewhere, and of what stays."""
         params = list(dict.fromkeys(self.model.parameters()))
+        self.least = max(1, min(LEAST, sum([p.nbytes for p in params]) // PART))
         trained = {id(p): (o, g) for o in self.optimizers for g in o.param_groups
                    for p in g["params"]}  # fmt: skip
         is_host = self.owner.device.type == "cpu"

@@ -56,29 +56,28 @@ class Lessons:
         rates = rates_of(self.backend, self.index, self.limit // 32, self.placements)
         largest = max([seen.nbytes for seen in measuring.values if seen.uses], default=0)
         least = self.under_way
+        later, self.later = self.later, 0
+        room = max(self.limit - later, 1)
         step, limit, plan = known_steps.first_of(
             (measuring.step(rates, self.placements, self.small, under_way)
              for under_way in (max(least, min(largest, self.limit // 8)), least, 0)),
-            self.limit, self.placements,
+            room, self.placements,
         )  # fmt: skip
-        fits = plan.forecast.peak <= self.limit
-        if not fits and OFFLOAD in self.placements and measuring.peak <= self.limit:
+        fits = plan.forecast.peak <= room
+        taken = max(measuring.peak, measuring.of_pass + later)
+        if not fits and OFFLOAD in self.placements and taken <= self.limit:
             step = measuring.step(rates, self.placements, self.small, 0)
-            limit, plan = self.limit, known_steps.as_measured(step, measuring.of_pass)
+            limit, plan = room, known_steps.as_measured(step, measuring.of_pass)
         course = Tuning(step, 0, limit, plan)
-        later, self.later = self.later, 0
-        tightest = plan
-        if later and plan.needs + later > self.limit:  # as is, but is there one that needs less?
-            tightest = known_steps.first_plan(step, max(self.limit - later, 1), self.placements)[1]
         course.is_last = not fits
-        needs = max(tightest.needs + later, self.stepping)
+        needs = max(plan.needs + later, self.stepping)
         fits = needs <= self.limit
         seen_step = SeenStep(did, step, measuring.before, course)
         seen_step.first_peak = seen_step.peak = measuring.peak
         seen_step.training = [span.training for span in measuring.spans]
         self.last = self.latest = seen_step
         if not fits:
-            raise known_steps.too_few(self.limit, tightest, needs)
+            raise known_steps.too_few(self.limit, plan, needs)
         self.check(measuring.peak, "the first step of its kind, which is measured with all that "
                     "it saves away; those that follow a plan will fit")  # fmt: skip
         if did.sizes:

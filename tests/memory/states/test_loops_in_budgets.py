@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.budget_loops import Loop, draw, judged, main
 
-pytestmark = pytest.mark.usefixtures("nothing_stays_placed")
+pytestmark = pytest.mark.usefixtures("nothing_stays_placed", "quick_plans")
 
 LAYERS: dict[str, Any] = {"net": "deep", "width": 64, "depth": 6, "capacity": None}
 
@@ -26,6 +26,19 @@ def test_what_the_host_has_no_room_for_is_said(changes: dict[str, Any]) -> None:
     """For its steps it needs weights, and gradients that pass, beside the states."""
     loop = dataclasses.replace(draw(3), **LAYERS, **changes)
     assert loop.host == 0.3 and not judged(loop).faults
+
+
+@pytest.mark.parametrize(
+    ("seed", "changes"),
+    [
+        (19, {"depth": 4}),  # a plan whose copies are under way needs more than the least
+        (103, {"host": None, "share": 0.25}),  # what is small is so at any
+    ],
+)
+def test_the_least_that_is_named_is_enough(seed: int, changes: dict[str, Any]) -> None:
+    """And it does not depend on the limit that was too small."""
+    verdict = judged(dataclasses.replace(draw(seed), **changes))
+    assert verdict.tries == 2 and not verdict.faults
 
 
 def test_the_program_says_what_went_wrong(
