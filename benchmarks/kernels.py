@@ -299,6 +299,8 @@ def vectors() -> list[Case]:
         Case("norm of order 1", one, lambda a: norm(a, 1, -1), "1/2", 1, 2),
         Case("norm of the largest", one, lambda a: norm(a, math.inf, -1), "1/9", 1, 5),
         Case("aminmax of a dim", one, lambda a: torch.aminmax(a, dim=-1), "1/9", 2, 6),
+        Case("prod", one, lambda a: a.prod(), "1/many", 1, 2),
+        Case("prod of a dim", one, lambda a: a.prod(-1), "1/many", 1, 1),
         Case("addmm with numbers", lambda: (*pair(), tensor(8, 8)),
              lambda a, b, c: torch.addmm(a, b, c, beta=0.5, alpha=2.0), "1/5", 2, 3),
         Case("cross", lambda: (tensor(8, 3), tensor(8, 3)), torch.linalg.cross, "1/2", 1, 2),

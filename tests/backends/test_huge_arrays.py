@@ -111,6 +111,12 @@ FORWARD: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("scatter", [(ROWS, HALF), ((MANY, 40), INDEX), ((MANY, 40), HALF)], {"dim": 1}),
     ("scatter_zero", [(ROWS, HALF), (ROWS, INDEX)], {"dim": 1}),
     ("scatter_add", [(ROWS, HALF), ((MANY, 40), INDEX), ((MANY, 40), HALF)], {"dim": 1}),
+    *[(name, [(ROWS, HALF), (shape, INDEX), *more], {"dim": 0})  # the first of each row
+      for shape in ((MANY, N - 1), (40, N - 1), (2, N - 1))
+      for name, more in (("gather", []), ("scatter", [(shape, HALF)]))],
+    ("scatter_add", [(ROWS, HALF), ((40, N - 1), INDEX), ((40, N - 1), HALF)], {"dim": 0}),
+    *[("gather_backward", [((n, N - 1), HALF), ((n, N - 1), INDEX)], {"shape": ROWS, "dim": 0})
+      for n in (2, 40)],
     ("im2col", halves((2**14 + 1, 2**8, 16, 16)),
      {"kernel_size": (3, 3), "dilation": ONES, "padding": ONES, "stride": ONES}),
     ("col2im", halves((2**14 + 1, 9 * 2**8, 16 * 16)),
@@ -228,6 +234,8 @@ BACKWARD: list[tuple[str, Made, dict[str, Made], list[tuple[int, ...]], dict[str
     *[(name, ((), HALF), {"self": ((5, 9), HALF), "result": ((), HALF)}, [(5, 9)], {})
       for name in ("max_all", "min_all")],
     ("cumsum", (ROWS, HALF), {}, [ROWS], {"dim": 1}),
+    ("prod", ((MANY,), HALF), {"self": (ROWS, HALF)}, [ROWS], {"dim": 1}),
+    ("prod", (CUBE[::2], HALF), {"self": (CUBE, HALF)}, [CUBE], {"dim": 1}),
     ("sort", (ROWS, HALF), {"indices": (ROWS, INDEX)}, [ROWS], {"dim": 1}),
     *[(name, (ROWS, HALF), {"self": (ROWS, HALF), "result": (ROWS, HALF)}, [ROWS], {"dim": 1})
       for name in ("cumprod", "logcumsumexp")],
@@ -235,6 +243,9 @@ BACKWARD: list[tuple[str, Made, dict[str, Made], list[tuple[int, ...]], dict[str
        {"self": (ROWS, HALF), "index": (shape, INDEX), "src": (shape, HALF),
         "result": (ROWS, HALF)}, [ROWS, shape, shape], {"dim": 1, "reduce": how})
       for how in ("prod", "amax") for shape in ((MANY, 40), ROWS)],
+    ("scatter_reduce", (ROWS, HALF),
+     {"self": (ROWS, HALF), "index": ((40, N - 1), INDEX), "src": ((40, N), HALF),
+      "result": (ROWS, HALF)}, [ROWS, (40, N - 1), (40, N)], {"dim": 0, "reduce": "amax"}),
     ("gelu", (ROWS, HALF), {"self": (ROWS, HALF)}, [ROWS], {}),
     ("mul", (ROWS, HALF), {"self": (ROWS, HALF), "other": ((N,), HALF)}, [ROWS, (N,)], {}),
     ("mul", (ROWS, HALF), {"self": (ROWS, HALF), "other": ((MANY, 1), HALF)}, [ROWS, (MANY, 1)],

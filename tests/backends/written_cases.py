@@ -343,6 +343,15 @@ for shape, dim in SCANS:
              {"dim": dim, "keepdim": shape[dim] == 40})  # fmt: skip
 case("cumprod", "zeros", lambda rng: [np.array([[2.0, 0.0, 3.0, 0.0, 5.0]])], {"dim": 1},
      (("self",),))  # fmt: skip
+for shape, dim in SCANS:
+    values = lambda rng, s=shape: rng.random(s) * 0.4 + 0.8
+    for over in (dim, None):
+        if prod(shape) > 2:
+            how = {"dim": over, "keepdim": dim == 0}
+            case("prod", f"{shape} {how}", drawn(values), how, (("self",),), forward=False,
+                 slack=300)  # fmt: skip
+zeros = np.array([[2.0, 0.5, 3.0, 4.0], [0.0, 0.5, 3.0, 4.0], [2.0, 0.0, 3.0, 0.0]])
+case("prod", "zeros", lambda rng, zeros=zeros: [zeros], {"dim": 1}, (("self",),), forward=False)
 case("logcumsumexp", "infinite", lambda rng: [np.array([[-np.inf, -np.inf, 1.0, np.inf, 2.0]])],
      {"dim": 1})  # fmt: skip
 

@@ -151,7 +151,7 @@ def _prod_jvp(
 
 
 row("prod", "self", _prod, NONE, dense=True, node=_by_overload("Prod"), self=_prod_vjp,
-    jvp=_prod_jvp,
+    jvp=_prod_jvp, kernels=(0, 1),
     doc="dim is one int or None")  # fmt: skip
 
 

@@ -1,5 +1,5 @@
-"""Kernels that run along lines: sums, products and extrema up to each element, their gradients, and
-the extreme of each line.
+"""Kernels that run along lines: sums, products and extrema up to each element, their gradients, the
+gradient of a line's product, and the extreme of each line.
 
 A line is walked by TEAM threads: one, where lines lie side by side and there are many, a warp, or a
 block. Each has an element at a time; what they have is joined in the order of the line, always in
@@ -8,7 +8,7 @@ the same way, and with what is behind them.
 
 from __future__ import annotations
 
-from . import whole
+from . import PART, whole
 
 __all__ = ["KERNELS", "KINDS", "NAMES", "SOURCE"]
 
@@ -16,9 +16,7 @@ __all__ = ["KERNELS", "KINDS", "NAMES", "SOURCE"]
 # positive and of the negative part of a sum.
 KINDS = {"sum": 0, "product": 1, "log": 2, "largest": 3, "least": 4, "affine": 5, "logs": 6}
 
-KERNELS = {
-    # x, or, of affine and logs, the gradient g, the input x and the result y; REVERSE from the end.
-    "scan": r"""
+_LINES = r"""
 struct State { A a, b; int at; };
 constexpr bool HAS_B = KIND >= 5, HAS_AT = KIND == 3 || KIND == 4;
 
@@ -47,26 +45,10 @@ __device__ __forceinline__ State from_lane(const State& s, int lane)
     if constexpr (HAS_AT) found.at = __shfl_sync(0xffffffffu, s.at, lane);
     return found;
 }
-__device__ __forceinline__ State read(const T* g, const T* x, const T* y, i64 at, int i, int n,
-                                      i64 inner)
-{
-    if constexpr (KIND < 5) return {(A)x[at], 0, i};
-    if constexpr (KIND == 5) return {i + 1 < n ? (A)x[at + inner] : A(0), (A)g[at], 0};
-    const A slope = (A)g[at], shift = (A)y[at];
-    if (shift == nothing()) return {nothing(), nothing(), 0};  // no small change alters it
-    return {slope <= 0 ? nothing() : log(slope) - shift,
-            slope >= 0 ? nothing() : log(-slope) - shift, 0};
-}
-__device__ __forceinline__ A result_of(const State& s, const T* x, const T* y, i64 at, int i,
-                                       i64 inner)
-{
-    if constexpr (KIND == 5) return i > 0 ? s.b * (A)y[at - inner] : s.b;
-    if constexpr (KIND == 6) return exp(s.a + (A)x[at]) - exp(s.b + (A)x[at]);
-    return s.a;
-}
-
-extern "C" __global__ void __launch_bounds__(256) scan(
-    const T* g, const T* x, const T* y, T* out, i64* indices, i64 lines, int n, i64 inner)
+// Along each line, BACK from its end: `read(at, i)` is what the element i of a line has, which lies
+// at `at`, and `keep(at, i, s)` gets what it has together with those before. All threads call it.
+template <bool BACK, class Read, class Keep> __device__ __forceinline__ void walk(
+    i64 lines, int n, i64 inner, Read read, Keep keep)
 {
     __shared__ A parts[2][8];  // of warps
     __shared__ int places[8];
@@ -76,10 +58,10 @@ extern "C" __global__ void __launch_bounds__(256) scan(
     const i64 base = line / inner * n * inner + line % inner;
     State carry = {};
     for (int start = 0; start < n; start += TEAM) {
-        const int k = start + (int)(threadIdx.x % TEAM), i = REVERSE ? n - 1 - k : k;
+        const int k = start + (int)(threadIdx.x % TEAM), i = BACK ? n - 1 - k : k;
         const bool is_there = line < lines && k < n;
         const i64 at = base + i * inner;
-        State s = is_there ? read(g, x, y, at, i, n, inner) : State{};
+        State s = is_there ? read(at, i) : State{};
         State whole = s;
         if constexpr (TEAM > 1) {
             for (int d = 1; d < 32; d *= 2) {
@@ -101,10 +83,59 @@ extern "C" __global__ void __launch_bounds__(256) scan(
         }
         if (start > 0) s = join(carry, s), whole = join(carry, whole);
         carry = whole;
-        if (!is_there) continue;
+        if (is_there) keep(at, i, s);
+    }
+}
+"""
+
+KERNELS = {
+    # x, or, of affine and logs, the gradient g, the input x and the result y; REVERSE from the end.
+    "scan": _LINES + PART + r"""
+__device__ __forceinline__ State read(const T* g, const T* x, const T* y, i64 at, int i, int n,
+                                      i64 inner)
+{
+    if constexpr (KIND < 5) return {(A)x[at], 0, i};
+    if constexpr (KIND == 5) return {i + 1 < n ? (A)x[at + inner] : A(0), (A)g[at], 0};
+    const A slope = (A)g[at], shift = (A)y[at];
+    if (shift == nothing()) return {nothing(), nothing(), 0};  // no small change alters it
+    return {slope <= 0 ? nothing() : log(slope) - shift,
+            slope >= 0 ? nothing() : log(-slope) - shift, 0};
+}
+__device__ __forceinline__ A result_of(const State& s, const T* x, const T* y, i64 at, int i,
+                                       i64 inner)
+{
+    if constexpr (KIND == 5) return i > 0 ? s.b * (A)y[at - inner] : s.b;
+    if constexpr (KIND == 6) return exp(s.a + (A)x[at]) - exp(s.b + (A)x[at]);
+    return s.a;
+}
+
+extern "C" __global__ void __launch_bounds__(256) scan(
+    const T* g, const T* x, const T* y, T* out, i64* indices, i64 lines, int n, i64 inner)
+{
+    const auto known = [&](i64 at, int i) { return read(g, x, y, at, i, n, inner); };
+    walk<REVERSE>(lines, n, inner, known, [&](i64 at, int i, const State& s) {
         out[at] = (T)result_of(s, x, y, at, i, inner);
         if constexpr (HAS_AT) indices[at] = s.at;
-    }
+    });
+}
+""",
+    # The gradient of each line's product: g, which each line has one of, times what all others are.
+    # `before` is memory for the products of those before, which may be that of `out`.
+    "gradient_of_product": _LINES + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) gradient_of_product(
+    const T* g, const T* x, A* before, T* out, i64 lines, int n, i64 inner)
+{
+    const i64 line = ((i64)blockIdx.x * 256 + threadIdx.x) / TEAM;
+    const A slope = line < lines ? (A)g[line] : A(0);
+    const auto last = [&](i64 at, int i) { return State{i > 0 ? (A)x[at - inner] : A(1), 0, 0}; };
+    walk<false>(lines, n, inner, last, [&](i64 at, int, const State& s) { before[at] = s.a; });
+    __syncthreads();  // what one thread has kept another one reads
+    const auto next = [&](i64 at, int i) {
+        return State{i + 1 < n ? (A)x[at + inner] : A(1), 0, 0};
+    };
+    walk<true>(lines, n, inner, next, [&](i64 at, int, const State& s) {
+        out[at] = (T)(slope * (before[at] * s.a));
+    });
 }
 """,
     # The largest, or LEAST, element of each line, and its index: of equals the first, nan before
