@@ -290,6 +290,8 @@ def vectors() -> list[Case]:
     """Statistics, norms, products; and windows that overlap."""
     one, pair = lambda: (tensor(8, 8),), lambda: (tensor(8, 8), tensor(8, 8))
     images = lambda: (tensor(2, 4, 8, 8),)
+    number = lambda: torch.complex(tensor(8, 8).detach(), tensor(8, 8).detach())
+    numbers = lambda: (number().requires_grad_(), number().requires_grad_())
     norm, few = torch.linalg.vector_norm, torch.tensor([[0, 3], [1, 2], [7, 7], [4, 0]])
     return [
         Case("dropout2d", images, lambda x: F.dropout2d(x, 0.5), "3/1", 2, 1),
@@ -303,6 +305,9 @@ def vectors() -> list[Case]:
         Case("prod of a dim", one, lambda a: a.prod(-1), "1/many", 1, 1),
         Case("addmm with numbers", lambda: (*pair(), tensor(8, 8)),
              lambda a, b, c: torch.addmm(a, b, c, beta=0.5, alpha=2.0), "1/5", 2, 3),
+        *[Case(f"{name}, complex", numbers, call, theirs, 1, most) for name, call, theirs, most in (
+            ("a + b", lambda a, b: a + b, "1/0", 0), ("a * b", lambda a, b: a * b, "1/4", 1),
+            ("a / b", lambda a, b: a / b, "1/many", 1))],
         Case("cross", lambda: (tensor(8, 3), tensor(8, 3)), torch.linalg.cross, "1/2", 1, 2),
         Case("Tensor.unfold", one, lambda a: a.unfold(1, 3, 1), "0/2", 0, 1),
         Case("gather of a part", one, lambda a: a.gather(0, few), "1/2", 1, 1),

@@ -63,13 +63,16 @@ def gradients_of(op: Any, mask: int, raw: Any, machine: Machine) -> Function | N
         if meta is None:
             return machine.in_kernels(name, lambda: formula(raw, g, saved, (), {}), most or 1)
         shapes, params, dtypes, compute, conjugates = meta
-        if conjugates or compute is not None and most:
+        if most and (conjugates or compute is not None):
             return None
 
         def run() -> Any:
             values = [x if compute is None or not hasattr(x, "dtype") else raw.to_dtype(x, compute)
                       for x in saved]  # fmt: skip
-            grads = formula(raw, g, (values,) if op.variadic else values, shapes, params)
+            incoming = raw.conj(g) if conjugates else g
+            grads = formula(raw, incoming, (values,) if op.variadic else values, shapes, params)
+            if conjugates:
+                grads = [None if x is None else raw.conj(x) for x in grads]
             return raw.fitted(grads, shapes, dtypes) if fits else grads
 
         fits = most or len({s for i, s in enumerate(shapes) if mask >> i & 1} - {g.shape}) < 2
@@ -94,7 +97,7 @@ def _trace_gradients(op: Any, mask: int, raw: Any, args: Sequence[Any]) -> None:
     g, *saved, meta = args
     grads = traced_gradients(op, mask, raw, g, saved, meta)[2]
     arrays = [x for x in (g, *saved) if type(x) is type(g)]
-    demand_floats(arrays, [x for x in grads if x is not None])
+    demand_floats(arrays, [x for x in grads if x is not None], complexes=True)
 
 
 class _Traces:

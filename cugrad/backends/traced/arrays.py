@@ -13,6 +13,8 @@ import numpy as np
 __all__ = ["NUMBERS", "Trace", "Traced", "Untraceable", "reached_from"]
 
 NUMBERS = (bool, int, float)
+OF_COMPLEX = frozenset(["positive", "negative", "square", "conj", "add", "subtract", "multiply",
+                        "true_divide", "where"])  # fmt: skip
 
 # The dtype in which these compare, choose or decide is that in which their operands meet.
 DECIDING = frozenset([
@@ -70,7 +72,7 @@ class Traced:
         return self
 
     def conj(self) -> Traced:
-        return self
+        return self.trace.conjugate(self)
 
     def __bool__(self) -> bool:
         raise Untraceable("what it computes depends on the values of elements")
@@ -103,6 +105,8 @@ class Trace:
         return self._node("input", (), dtype, dtype, index)
 
     def number(self, value: Any, dtype: np.dtype[Any]) -> Traced:
+        if isinstance(value, complex):
+            raise Untraceable("it computes with a complex number")
         return self._node("number", (), dtype, dtype, value)
 
     def cast(self, x: Traced, dtype: np.dtype[Any]) -> Traced:
@@ -110,12 +114,21 @@ class Trace:
             return x
         if x.function == "number":
             return self.number(x.value, dtype)
+        if x.dtype.kind == "c" and dtype.kind != "c":
+            raise Untraceable("it drops imaginary parts")
         return self._node("astype", (x,), dtype, dtype, None)
+
+    def conjugate(self, x: Traced) -> Traced:
+        if x.dtype.kind != "c":
+            return x
+        return x.operands[0] if x.function == "conj" else self.apply("conj", x)
 
     def apply(self, function: str, *operands: Any) -> Traced:
         """A function of NumPy's of elements and numbers, in the dtypes that NumPy would use."""
         kinds = tuple([x.dtype if hasattr(x, "dtype") else type(x) for x in operands])
         meeting, dtype = dtypes_of(function, kinds)
+        if meeting.kind == "c" and function not in OF_COMPLEX:
+            raise Untraceable(f"it computes {function} of complex numbers")
         first = 1 if function == "where" else 0  # the condition stays what it is
         if function in DECIDING and meeting.itemsize == 2:  # as NumPy compares: in half precision
             operands = tuple([x if type(x) is Traced else float(meeting.type(x)) for x in operands])

@@ -106,11 +106,13 @@ class TracedNamespace:
 
     @staticmethod
     def real(x: Traced) -> Traced:
+        if x.dtype.kind == "c":
+            raise Untraceable("it computes with real parts")
         return x
 
     @staticmethod
     def conj(x: Traced) -> Traced:
-        return x
+        return x.conj()
 
     @staticmethod
     def ascontiguousarray(x: Traced) -> Traced:

@@ -23,7 +23,7 @@ def traced_forward(op: Any, args: Sequence[Any], kind: Any) -> tuple[Trace, Trac
     result = op.forward(TracedBackend.xp, *_given(trace, args, kind))
     if type(result) is not Traced:
         raise Untraceable("its result is no array")
-    demand_floats([x for x in args if type(x) is kind], [result])
+    demand_floats([x for x in args if type(x) is kind], [result], complexes=True)
     if all(x.function in ("input", "number") for x in reached_from([result])):
         raise Untraceable("it copies")
     return trace, result
@@ -37,19 +37,22 @@ def traced_gradients(
     """
     shapes: Any = None
     dtypes: Any = None
-    params, compute, kind = {}, None, type(g)
+    params, compute, conjugates, kind = {}, None, False, type(g)
     if meta is not None:
         shapes, params, dtypes, compute, conjugates = meta
-        if conjugates:
-            raise Untraceable("its numbers are complex")
     trace = Trace()
     elements = _given(trace, (g, *saved), kind)
     if compute is not None:
         elements[1:] = [trace.cast(x, compute) if type(x) is Traced else x for x in elements[1:]]
+    incoming = elements[0]
+    if conjugates:  # as `OpPlan` has it
+        elements[0] = incoming.conj()
     grads = op.gradients(mask)(raw, elements[0], elements[1:], shapes or (), params)
     if any(x is not None and type(x) is not Traced for x in grads):
         raise Untraceable("a gradient of it is a number")
-    return trace, elements[0], list(grads)
+    if conjugates:
+        grads = [None if x is None else x.conj() for x in grads]
+    return trace, incoming, list(grads)
 
 
 def _given(trace: Trace, args: Sequence[Any], kind: Any) -> list[Any]:
@@ -64,14 +67,16 @@ def _given(trace: Trace, args: Sequence[Any], kind: Any) -> list[Any]:
     return elements
 
 
-def demand_floats(arrays: Sequence[Any], results: Sequence[Traced]) -> None:
-    """Untraceable where numbers are complex or whole."""
-    if any(x.dtype.kind == "c" for x in (*arrays, *results)):
+def demand_floats(
+    arrays: Sequence[Any], results: Sequence[Traced], complexes: bool = False
+) -> None:
+    """Untraceable where numbers are whole, or complex and not to be so."""
+    if not complexes and any(x.dtype.kind == "c" for x in (*arrays, *results)):
         raise Untraceable("its numbers are complex")
-    if not any(x.dtype.kind in "fV" for x in arrays):
+    if not any(x.dtype.kind in "fVc" for x in arrays):
         if not all(x.dtype.kind == "b" for x in (*arrays, *results)):
             raise Untraceable("its numbers are whole")
-    if any(x.dtype.kind not in "fVb" for x in results):
+    if any(x.dtype.kind not in "fVbc" for x in results):
         raise Untraceable("its result is whole numbers")
 
 

@@ -27,10 +27,11 @@ __all__ = [
 STORED = {
     "float16": "__half", "bfloat16": "__nv_bfloat16", "float32": "float", "float64": "double",
     "bool": "bool", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long long",
-    "uint8": "unsigned char",
+    "uint8": "unsigned char", "complex64": "Complex<float>", "complex128": "Complex<double>",
 }  # fmt: skip
 COMPUTED = {**STORED, "float16": "float", "bfloat16": "float"}
-NUMBER_FORMATS = {"float": "f", "double": "d", "bool": "?", "int": "i", "long long": "q"}
+NUMBER_FORMATS = {"float": "f", "double": "d", "bool": "?", "int": "i", "long long": "q",
+                  "Complex<float>": "f", "Complex<double>": "d"}  # fmt: skip
 
 # {0}, {1}, {2} are operands; {f} is the letter with which CUDA's functions of floats end.
 ANY = {
@@ -63,6 +64,44 @@ FLOAT = {
         "sinh", "cosh", "tanh", "erf", "erfc", "floor", "ceil", "trunc", "rint")},
     **{name: f"{name}{{f}}({{0}}, {{1}})" for name in ("fmod", "hypot", "copysign", "nextafter")},
 }  # fmt: skip
+
+# Aligned as a part is: pairs of floats may begin anywhere. Divided as CuPy does it.
+COMPLEX = """\
+template <class R> struct Complex {
+    R re, im;
+    Complex() = default;
+    __device__ __forceinline__ Complex(R re, R im = 0) : re(re), im(im) {}
+    template <class S> __device__ __forceinline__ explicit Complex(const Complex<S>& x)
+        : re((R)x.re), im((R)x.im) {}
+};
+template <class R> __device__ __forceinline__ Complex<R> operator-(Complex<R> x)
+{
+    return {-x.re, -x.im};
+}
+template <class R> __device__ __forceinline__ Complex<R> operator+(Complex<R> x, Complex<R> y)
+{
+    return {x.re + y.re, x.im + y.im};
+}
+template <class R> __device__ __forceinline__ Complex<R> operator-(Complex<R> x, Complex<R> y)
+{
+    return {x.re - y.re, x.im - y.im};
+}
+template <class R> __device__ __forceinline__ Complex<R> operator*(Complex<R> x, Complex<R> y)
+{
+    return {x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re};
+}
+template <class R> __device__ __forceinline__ Complex<R> operator/(Complex<R> x, Complex<R> y)
+{
+    const R scale = 1 / (fabs(y.re) + fabs(y.im));
+    const R a = x.re * scale, b = x.im * scale, c = y.re * scale, d = y.im * scale;
+    const R per = 1 / (c * c + d * d);
+    return {(a * c + b * d) * per, (b * c - a * d) * per};
+}
+template <class R> __device__ __forceinline__ Complex<R> conjugate_of(Complex<R> x)
+{
+    return {x.re, -x.im};
+}
+"""
 
 # What NumPy has and CUDA's library lacks, by NumPy's definitions.
 INFINITE = "#define INFINITE __int_as_float(0x7F800000)\n"
@@ -118,11 +157,11 @@ def device_functions(lines: Sequence[str]) -> str:
     return INFINITE * ("INFINITE" in text) + "".join(needed)
 
 
-def checked(nodes: Sequence[Traced]) -> None:
-    """Untraceable where a kernel cannot compute a node."""
+def checked(nodes: Sequence[Traced], complexes: bool = False) -> None:
+    """Untraceable where a kernel cannot compute a node; `complexes` is whether numbers may be."""
     for node in nodes:
         for dtype in (node.dtype, node.meeting):
-            if dtype.name not in COMPUTED:
+            if dtype.name not in COMPUTED or dtype.kind == "c" and not complexes:
                 raise Untraceable(f"it computes in {dtype}")
         if node.function in ("input", "number", "astype"):
             continue
@@ -135,6 +174,10 @@ def checked(nodes: Sequence[Traced]) -> None:
 
 def _template(node: Traced) -> str | None:
     kind = node.meeting.kind
+    if node.function == "conj":
+        return "conjugate_of({0})"
+    if kind == "c" and node.function == "true_divide":
+        return FLOAT["true_divide"]
     if kind == "b" and node.function in BOOL:
         return BOOL[node.function]
     if kind in "fV" and node.function in FLOAT:
@@ -165,9 +208,9 @@ def number_format(node: Traced) -> str:
 def literal(node: Traced) -> str:
     """A number as C writes it."""
     value = value_of(node)
-    if node.dtype.kind not in "fV":
+    if node.dtype.kind not in "fVc":
         return str(value).lower()
-    short = COMPUTED[node.dtype.name] == "float"
+    short = number_format(node) == "f"
     if short:
         with np.errstate(over="ignore"):
             value = float(np.float32(value))
@@ -201,7 +244,8 @@ def statements(
             names[node.name] = inputs[node.value]
             continue
         if node.function == "number":
-            names[node.name] = literal(node) if numbers is None else numbers[node.name]
+            text = literal(node) if numbers is None else numbers[node.name]
+            names[node.name] = f"{ctype}({text})" if node.dtype.kind == "c" else text
             continue
         operands = [names[x.name] for x in node.operands]
         if node.function == "astype":

@@ -1,8 +1,8 @@
 """The rows as kernels: traced once for each kind of operands, and left to CuPy where none can be.
 
 A row is declined, and runs as its chain of CuPy's functions, where tracing it says that it is no
-expression of its elements, where numbers are complex or whole, and where operands lie in more dims
-than a kernel knows.
+expression of its elements, where numbers are whole, and where operands lie in more dims than a
+kernel knows. Of complex numbers there are sums, products, quotients and conjugates.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ class BackwardPlan:
                 targets.append(target)
                 whole.append(x if target == g.shape else terms)
             self.places.append(same[0])
-        demand_floats(arrays, results)
+        demand_floats(arrays, results, complexes=True)
         told = bool(op.params) or len(arrays) <= len(saved)
         self.plan: KernelPlan | ReductionPlan | None = None
         self.unfit = False  # whether results are in full, and are added up behind the kernel
@@ -300,7 +300,7 @@ def plan_of(
 ) -> KernelPlan:
     """A plan for a kernel that is run with all of `arrays`."""
     nodes = reached_from(results)
-    checked(nodes)
+    checked(nodes, complexes=True)
     shape = np.broadcast_shapes(*[x.shape for x in arrays])
     if 0 in shape:
         raise Untraceable("it has no elements")
@@ -325,7 +325,7 @@ def summing_plan(
     """
     shape = np.broadcast_shapes(*[x.shape for x in arrays])
     reduction = reduction_to(shape, targets)
-    if reduction is None:
+    if reduction is None or any(x.dtype.kind == "c" for x in results):
         return None
     checked(reached_from(results))
     operands = [Operand(x.dtype.itemsize, x.shape, x.strides) for x in arrays]

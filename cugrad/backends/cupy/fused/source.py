@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from textwrap import indent
 
 from ...traced.arrays import Traced
-from .expressions import STORED, device_functions, number_format, statements
+from .expressions import COMPLEX, STORED, device_functions, number_format, statements
 from .layouts import Layout
 
 __all__ = [
@@ -15,7 +15,8 @@ __all__ = [
 ]  # fmt: skip
 
 THREADS = 256
-HEADERS = {"float16": "#include <cuda_fp16.h>\n", "bfloat16": "#include <cuda_bf16.h>\n"}
+HEADERS = {"float16": "#include <cuda_fp16.h>\n", "bfloat16": "#include <cuda_bf16.h>\n",
+           "complex64": COMPLEX, "complex128": COMPLEX}  # fmt: skip
 TO_FLOAT = {"float16": "__half2float", "bfloat16": "__bfloat162float"}
 FROM_FLOAT = {"float16": "__float2half_rn", "bfloat16": "__float2bfloat16_rn"}
 C_NUMBERS = {"f": "float", "d": "double", "?": "bool", "i": "int", "q": "long long"}
@@ -115,8 +116,8 @@ def kernel_source(
 
 
 def headers_of(dtypes: Sequence[str]) -> str:
-    """The CUDA headers that dtypes need."""
-    return "".join(HEADERS[d] for d in sorted(set(dtypes) & set(HEADERS)))
+    """The CUDA headers that dtypes need, and what complex numbers are."""
+    return "".join(dict.fromkeys(HEADERS[d] for d in sorted(set(dtypes) & set(HEADERS))))
 
 
 def _places(layout: Layout, inputs: int, outputs: int, index: str) -> list[str]:
