@@ -156,10 +156,10 @@ def ops() -> list[Case]:
         Case("adaptive_avg_pool2d, uneven", images, lambda x: F.adaptive_avg_pool2d(x, 3), "1/1",
              2, 2),
         *[Case(f"interpolate {mode}", images,
-               lambda x, mode=mode: F.interpolate(x, (11, 13), mode=mode), "1/1", 2, most)
-          for mode, most in (("nearest", 4), ("bilinear", 2), ("bicubic", 2))],
-        Case("interpolate nearest by 2", images, lambda x: F.interpolate(x, scale_factor=2), "1/1",
-             2, 2),
+               lambda x, mode=mode: F.interpolate(x, (11, 13), mode=mode), "1/1", most, most)
+          for mode, most in (("nearest", 1), ("bilinear", 2), ("bicubic", 2))],
+        *[Case(f"interpolate nearest by 2{more}", make, lambda x: F.interpolate(x, scale_factor=2),
+               "1/1", 1, 1) for more, make in (("", images), (", channels last", image(images)))],
         Case("adaptive_max_pool2d, uneven", images, lambda x: F.adaptive_max_pool2d(x, 3), "1/2",
              1, 1),
         Case("attention, causal", heads(), attend, "1/2-3", 1, 2),

@@ -7,7 +7,7 @@ systems, factors), `nn` (convolutions, pooling, norms, losses), `reductions` (su
 and ask for a row by its name; rows know arrays and backends, no Tensor and no graph.
 """
 
-from . import elementwise, fft, index, refused, scatter, special, special_functions
+from . import elementwise, fft, index, refused, resample, scatter, special, special_functions
 from .linalg import (
     cholesky,
     determinants,
@@ -44,8 +44,8 @@ __all__ = [
     "TABLE", "activation", "adaptive", "bags", "batch", "cholesky", "conv", "determinants",
     "dropout", "eigen", "eigh", "elementwise", "embedding", "exponential", "extrema", "fft",
     "fold", "index", "inverse", "lu", "norm", "norm_weights", "pad", "pool", "products", "qr",
-    "reduce", "refused", "regions", "scan", "scatter", "shape", "softmax", "sorting", "sparse",
-    "special", "special_functions", "statistics", "strided", "svd", "triangular",
+    "reduce", "refused", "regions", "resample", "scan", "scatter", "shape", "softmax", "sorting",
+    "sparse", "special", "special_functions", "statistics", "strided", "svd", "triangular",
 ]  # fmt: skip
 
 

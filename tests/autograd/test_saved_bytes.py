@@ -145,10 +145,9 @@ MORE = {
     "nn.functional.cross_entropy": "the scores, and two numbers per row: of three classes, more",
     "nn.functional.linear_cross_entropy": "the same",
     "nn.functional.ctc_loss": "a recursion of recorded ops",
-    "nn.functional.grid_sample": PARTS, "nn.functional.interpolate": AXES,
-    "nn.functional.multi_margin_loss": PARTS, "nn.functional.multilabel_margin_loss": PARTS,
-    "nn.functional.pdist": PARTS, "nn.functional.upsample_bilinear": AXES,
-    "nn.functional.upsample_nearest": AXES,
+    "nn.functional.grid_sample": PARTS, "nn.functional.multi_margin_loss": PARTS,
+    "nn.functional.multilabel_margin_loss": PARTS, "nn.functional.pdist": PARTS,
+    "nn.functional.upsample_bilinear": AXES,
 }  # fmt: skip
 
 

@@ -327,6 +327,21 @@ for shape, width, n, padding in (((3, 4), 5, 6, -1), ((600,), 8, 20, 3), ((2,), 
          drawn(normal(*shape, width), whole_numbers(n, *shape)),
          {"num_weights": n, "padding_idx": padding}, slack=20)  # fmt: skip
 
+# Grids --------------------------------------------------------------------------------------------
+
+for size, places, half, factors in (((5,), (12,), 0.0, None), ((4, 3), (8, 9), 0.0, None),
+                                    ((7, 8), (3, 20), 0.5, None), ((300, 2), (37, 5), 0.5, None),
+                                    ((4, 5, 3), (9, 5, 2), 0.0, None),
+                                    ((6, 6), (9, 7), 0.0, (1 / 1.6, 1 / 1.2))):  # fmt: skip
+    steps = tuple(float(np.float32(n / m)) for n, m in zip(size, places))
+    steps = steps if factors is None else tuple(float(np.float32(f)) for f in factors)
+    case("upsample_nearest", f"{size} {places}", drawn(normal(2, 3, *size)),
+         {"sizes": places, "steps": steps, "half": half})  # fmt: skip
+    case("upsample_nearest_backward", f"{size} {places}", drawn(normal(2, 3, *places)),
+         {"sizes": size, "steps": steps, "half": half}, slack=20)  # fmt: skip
+case("upsample_nearest", "bytes", drawn(whole_numbers(9, 2, 3, 5, 7)),
+     {"sizes": (6, 9), "steps": (5 / 6, 7 / 9), "half": 0.0})  # fmt: skip
+
 # Scans --------------------------------------------------------------------------------------------
 
 # lines of a warp's width and of some, of a block's, and side by side

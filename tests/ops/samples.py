@@ -862,6 +862,44 @@ sample("avg_pool_backward", (2, 3, 4, 3), input_size=(6, 5), kernel_size=3, stri
        ceil_mode=True)  # fmt: skip
 
 
+def _nearest(np, x, sizes, steps, half):
+    for axis, (out, step) in enumerate(zip(sizes, steps), x.ndim - len(sizes)):
+        places = (np.arange(out) + half).astype("float32") * np.float32(step)
+        x = x.take(np.minimum(np.floor(places), x.shape[axis] - 1).astype(int), axis)
+    return x
+
+
+def _nearest_backward(np, g, sizes, steps, half):
+    out = np.zeros((*g.shape[: g.ndim - len(sizes)], *sizes), g.dtype)
+    for at in np.ndindex(*sizes):
+        one = np.zeros((*out.shape[: -len(sizes)], *sizes))
+        one[(..., *at)] = 1
+        read = _nearest(np, one, g.shape[-len(sizes) :], steps, half)
+        out[(..., *at)] = (g * read).sum(tuple(range(-len(sizes), 0)))
+    return out
+
+
+def _torch_nearest(torch, x, sizes, steps, half):
+    mode = "nearest-exact" if half else "nearest"
+    return torch.nn.functional.interpolate(x, sizes, mode=mode)
+
+
+def _torch_nearest_backward(torch, g, sizes, steps, half):
+    x = torch.zeros((*g.shape[:2], *sizes), dtype=g.dtype, requires_grad=True)
+    y = _torch_nearest(torch, x, tuple(g.shape[2:]), steps, half)
+    return torch.autograd.grad(y, x, g, create_graph=True)[0]
+
+
+for _size, _sizes, _half in (((5,), (7,), 0.0), ((4, 3), (8, 7), 0.5), ((4, 5), (2, 10), 0.0),
+                             ((2, 3, 3), (4, 3, 2), 0.5)):  # fmt: skip
+    _steps = tuple(n / m for n, m in zip(_size, _sizes))
+    sample("upsample_nearest", (2, 3, *_size), sizes=_sizes, steps=_steps, half=_half,
+           reference=_nearest, torch=_torch_nearest)  # fmt: skip
+    sample("upsample_nearest_backward", (2, 3, *_sizes), sizes=_size, steps=_steps, half=_half,
+           reference=_nearest_backward, torch=_torch_nearest_backward)  # fmt: skip
+REAL_ONLY |= {"upsample_nearest", "upsample_nearest_backward"}
+
+
 def _unpool(np, g, indices, input_size, overlap=True):
     out = np.zeros((*g.shape[:2], *input_size), g.dtype)
     for at in np.ndindex(g.shape):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -91,19 +90,6 @@ def _weights(
     wide = _wide_cubic if cubic else _wide_linear
     weights = make(table_beside(array, shape, "float64", wide, scale, max(scale, 1.0)))
     return recorded.div(weights, weights.sum(1, keepdim=True)).to(like.dtype)
-
-
-@lru_cache(maxsize=128)
-def _nearest(size: int, out: int, factor: float | None, exact: bool) -> Any:
-    """Which element each output is."""
-    scale = float(np.float32(_source_scale(size, out, False, factor)))
-    return _nearest_place(np, np.arange(out, dtype=float), scale, exact, size - 1).astype(int)
-
-
-def _nearest_place(xp: Any, out: Any, scale: float, exact: bool, last: int) -> Any:
-    """In single precision, as PyTorch finds it."""
-    out = (out + (0.5 if exact else 0.0)).astype("float32")
-    return xp.minimum(xp.floor(out * scale), last)
 
 
 def _output_size(
@@ -219,21 +205,12 @@ def interpolate(
 
 def _pick(input: Tensor, sizes: tuple[int, ...], scales: Any, exact: bool) -> Tensor:
     """Each output as one element of the input."""
-    x = input
-    for i, (out, scale) in enumerate(zip(sizes, scales)):
-        size = input.shape[2 + i]
-        reads = _nearest(size, out, scale, exact)
-        repeats = out // size
-        if size == out and (reads == np.arange(out)).all():
-            continue
-        if out == size * repeats and (reads == np.arange(out) // repeats).all():
-            x = x.repeat_interleave(repeats, 2 + i)
-        else:
-            step = float(np.float32(_source_scale(size, out, False, scale)))
-            x = x.index_select(2 + i, make(table_beside(
-                x._array, (out,), "int64", _nearest_place, step, exact, size - 1
-            )))  # fmt: skip
-    return x.clone() if x is input else x
+    steps = [
+        float(np.float32(_source_scale(size, out, False, scale)))
+        for size, out, scale in zip(input.shape[2:], sizes, scales)
+    ]
+    result: Tensor = recorded.upsample_nearest(input, sizes, tuple(steps), 0.5 if exact else 0.0)
+    return result
 
 
 def upsample(

@@ -33,7 +33,7 @@ HEAD = re.compile(
     r'extern "C" __global__ void __launch_bounds__\(([\w, ]+)\) (\w+)\(([^)]*)\)\s*\{', re.S
 )
 LETTERS = {  # of what is no pointer, as struct packs it: numbers, and the bytes of structs
-    "i64": "q", "int": "i", "Window": "72s",
+    "i64": "q", "int": "i", "float": "f", "Window": "72s",
     "Attention": {"f": "0q272s", "d": "0q280s"},
 }  # fmt: skip
 
