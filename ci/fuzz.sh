@@ -23,11 +23,11 @@ fi
 "$python" -c 'import torch, numpy' ||
   { echo "fuzz.sh: $python has no PyTorch to compare with: run ci/test.sh first, or set PYTHON=..." >&2; exit 1; }
 if [ "$seconds" = interrupts ]; then
-  CUGRAD_INTERRUPTS=every exec "$python" -m pytest -q -n0 tests/combinations/test_interrupts.py -k small
+  CUGRAD_INTERRUPTS=every exec "$python" -m pytest -q tests/combinations/test_interrupts.py -k small
 fi
 status=0
 echo "== programs that were once found"
-"$python" -m pytest -q -n0 tests/combinations/test_programs.py -k once_found || status=1
+"$python" -m pytest -q tests/combinations/test_programs.py -k once_found || status=1
 echo "== programs, from seed $seed"
 "$python" -m tests.support.programs --seed "$seed" --seconds "$((seconds * 6 / 10))" || status=1
 if "$python" -c 'import cupy' 2>/dev/null; then

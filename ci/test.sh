@@ -97,7 +97,8 @@ if [ -n "$fetching" ] && ! wait "$fetching"; then
 fi
 say "tests: pytest"
 TIMEFORMAT=$'\n== the tests took %R s, %U s of processors and %S s of the system'
-time pytest -n "${CUGRAD_TEST_WORKERS:-2}" --dist worksteal -q -rfEsx --durations=10 "$@" || status=1
+time python -m tests.support.in_turns "${CUGRAD_TEST_WORKERS:-2}" -q -rfEsx --durations=10 "$@" ||
+  status=1
 if [ $# = 0 ] && python -c 'import torch' 2>/dev/null; then
   seed=$((RANDOM * 32768 + RANDOM))
   say "random programs: a minute of two cores' work from new seeds; a difference is news, and fails nothing"

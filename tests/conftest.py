@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
 import gc
 import importlib
@@ -14,9 +13,9 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
+from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -37,6 +36,11 @@ def settle_hypothesis() -> None:
         return
     hypothesis.settings.register_profile("cugrad", deadline=None, derandomize=True)
     hypothesis.settings.load_profile("cugrad")
+    providers: Any = importlib.import_module("hypothesis.internal.conjecture.providers")
+    if hasattr(providers, "is_local_module_file"):
+        # The numbers that stand in whatever files a process has imported are drawn as well: in
+        # each worker others, for which it reads all of the library and of the tests.
+        providers.is_local_module_file = lambda path: False
 
 
 def pytest_pycollect_makemodule(module_path: Path) -> None:
@@ -179,67 +183,46 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
             pytest.exit(f"the CUDA context is lost since {report.nodeid}", 70)
 
 
-@pytest.hookimpl(trylast=True)  # behind who makes a reporter
-def pytest_configure(config: pytest.Config) -> None:
-    """A worker of pytest-xdist tells of each test once, not in five messages: a set-up and an end
-    that neither failed nor took long are left out, for thirty thousand tests are told of. It writes
-    no dots, which would go nowhere.
-
-    Programs are drawn from a new seed each time, which workers get in the environment.
-    """
+def pytest_configure() -> None:
+    """Programs are drawn from a new seed each time."""
     os.environ.setdefault("CUGRAD_FUZZ_SEED", str(random.SystemRandom().randrange(10**9)))
-    for worker in config.pluginmanager.get_plugins():
-        if type(worker).__name__ != "WorkerInteractor":
-            continue
-        send = worker.sendevent
-        if (reporter := config.pluginmanager.unregister(name="terminalreporter")) is not None:
-            config.pluginmanager.register(
-                SimpleNamespace(_tw=getattr(reporter, "_tw", None)), "terminalreporter"
-            )  # whose colours are asked for
 
-        def told(name: str, send: Any = send, **values: Any) -> None:
-            data = values.get("data") or {}
-            quiet = name in ("logstart", "logfinish") or (
-                name == "testreport" and data["when"] != "call"
-                and data["outcome"] == "passed" and data["duration"] < 0.1
-            )  # fmt: skip
-            if name == "testreport" and data["outcome"] == "passed":
-                values["data"] = {**data, "keywords": {}}
-            if not quiet:
-                send(name, **values)
 
-        worker.sendevent = told
+@functools.cache
+def turns_of(config: pytest.Config) -> Any:
+    """What this process shares with others that run the same tests (tests/support/in_turns.py)."""
+    path = config.getoption("--in-turns")
+    return path and importlib.import_module("tests.support.in_turns").Turns(path)
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[None]:
-    """No collection of garbage looks at thirty thousand tests again and again as they are made."""
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """No collection of garbage looks at forty thousand tests again and again as they are made."""
+    turns = turns_of(session.config)
     gc.disable()
     try:
-        return (yield)
+        with turns.alone() if turns else nullcontext():
+            return (yield)
     finally:
         gc.enable()
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    turns = turns_of(session.config)
+    if not turns or session.testsfailed or session.config.option.collectonly:
+        return None
+    importlib.import_module("tests.support.in_turns").run(session, turns)
+    return True
+
+
+def pytest_unconfigure() -> None:
     """What the last tests left is told of still; then no collection walks through all that was
-    imported, and a worker's process takes nothing of it apart.
+    imported.
     """
     if (forked := sys.modules.get("tests.support.forked")) is not None:
         forked.end()
     gc.collect()
     gc.freeze()
-    if hasattr(config, "workerinput"):
-        atexit.register(end_at_once)
-
-
-def end_at_once() -> None:
-    """Registered last, and so called first of what runs at the end of a process."""
-    atexit.unregister(end_at_once)
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -253,6 +236,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shard", default="1/1", metavar="I/N", help="the Ith of N equal slices")
+    parser.addoption("--in-turns", metavar="FILE", help="see tests/support/in_turns.py")
 
 
 # Sealed state ------------------------------------------------------------

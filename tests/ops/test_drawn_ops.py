@@ -142,8 +142,8 @@ def test_unary(name: str, array: np.ndarray) -> None:
 def test_binary(name: str, a: np.ndarray, b: np.ndarray) -> None:
     """Shapes that broadcast, and those that do not; any two dtypes."""
     if name == "pow":
-        a = np.abs(a) if a.dtype.kind in "fiu" else a
-        b = np.abs(b) if b.dtype.kind in "iu" else b
+        a = np.asarray(np.abs(a)) if a.dtype.kind in "fiu" else a  # 0-d ones too
+        b = np.asarray(np.abs(b)) if b.dtype.kind in "iu" else b
     if name in ("floor_divide", "remainder") and b.dtype.kind in "iub":
         b = np.where(b == 0, 1, b).astype(b.dtype)
     compare(name, [a, b], lambda lib, x, y: getattr(lib, name)(x, y))

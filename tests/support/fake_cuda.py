@@ -1109,7 +1109,7 @@ def passed(
     variables["CUGRAD_FAKE_DEVICES"] = str(devices)
     if names is not None:
         variables[NAMES] = str(names)
-    done = fake_processes.run([*words, "-q", "-n0", "-p", "no:cacheprovider"], variables)
+    done = fake_processes.run([*words, "-q", "-p", "no:cacheprovider"], variables)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     return done.stdout
 

@@ -22,8 +22,7 @@ from tests.support import forked
 EARLY = ("_hypothesis_pytestplugin", "_pytest.setupplan", "_pytest.unittest", "_pytest.warnings",
          "asyncio", "cupy.testing", "cupyx.linalg", "cupyx.scipy.special", "hypothesis",
          "ml_dtypes", "numpy.testing", "pdb", "pytest", "readline", "scipy.linalg", "scipy.special",
-         "tomllib", "unittest.mock", "xdist.looponfail", "xdist.newhooks",
-         "xdist.plugin")  # fmt: skip
+         "tomllib", "unittest.mock")  # fmt: skip
 _first = forked.Forked(__name__)
 
 

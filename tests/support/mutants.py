@@ -155,24 +155,27 @@ def plant(tree: Path, changes: list[tuple[Mutant, str]]) -> None:
         (tree / path).write_bytes(raw)
 
 
-def pytest(tree: Path, words: list[str], limit: float | None, **more: str) -> int | None:
+def pytest(
+    tree: Path, words: list[str], limit: float | None, workers: int = 0, **more: str
+) -> int | None:
     """The exit status of the tests on a copy, None where they take longer than `limit` seconds."""
     environment = {**os.environ, "PYTHONPATH": f"{tree}:{tree / 'reporter'}", **more}
+    runner = ["tests.support.in_turns", str(workers)] if workers else ["pytest"]
     try:
         return subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words], cwd=tree,
+            [sys.executable, "-m", *runner, "-q", "-p", "no:cacheprovider", *words], cwd=tree,
             env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=limit,
         ).returncode  # fmt: skip
     except subprocess.TimeoutExpired:
         return None
 
 
-def reached(tree: Path, mutants: list[Mutant], words: list[str]) -> list[list[str]]:
+def reached(tree: Path, mutants: list[Mutant], tests: list[str], workers: int) -> list[list[str]]:
     """The tests that reach each change, in one run of the suite."""
     hits = tree / "hits"
     hits.mkdir()
     plant(tree, [(m, f"__hit__({n}, ({m.before}))") for n, m in enumerate(mutants)])
-    pytest(tree, words, None, CUGRAD_MUTANT_HITS=str(hits))
+    pytest(tree, tests, None, workers, CUGRAD_MUTANT_HITS=str(hits))
     plant(tree, [(m, m.before) for m in mutants])
     found: list[set[str]] = [set() for _ in mutants]
     for file in hits.iterdir():
@@ -246,8 +249,7 @@ def main(argv: list[str] | None = None) -> int:
         shutil.copytree(ROOT, tree, ignore=left_out)
         (tree / "reporter").mkdir()
         (tree / "reporter" / "sitecustomize.py").write_text(REPORTER)
-        words = ["-n", str(options.workers), "--dist", "worksteal", *options.tests]
-        every = reached(tree, mutants, words)
+        every = reached(tree, mutants, options.tests, options.workers)
         if options.in_memory:
             told = in_memory(mutants, every, options)
             if options.table:

@@ -20,7 +20,7 @@ import pytest
 
 __all__ = ["collected", "fate_of", "patched"]
 
-WORDS = ["-x", "-q", "-n0", "-p", "no:cacheprovider"]
+WORDS = ["-x", "-q", "-p", "no:cacheprovider"]
 
 
 def collected(tests: list[list[str]]) -> None:

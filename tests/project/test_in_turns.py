@@ -1,0 +1,62 @@
+"""Processes that share the tests run each of them once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.support import ROOT
+from tests.support.in_turns import Turns, run
+
+pytestmark = pytest.mark.host_only
+
+
+class Session:
+    """One of those that run the same items; `ran` are those it ran, each with the next."""
+
+    Failed, Interrupted = RuntimeError, KeyboardInterrupt
+    shouldfail = shouldstop = ""
+
+    def __init__(self, files: dict[str, int]) -> None:
+        self.ran: list[tuple[str, str | None]] = []
+        config = SimpleNamespace(hook=SimpleNamespace(pytest_runtest_protocol=self.protocol))
+        self.items = [SimpleNamespace(path=path, name=f"{path} {k}", config=config)
+                      for path, count in files.items() for k in range(count)]  # fmt: skip
+
+    def protocol(self, item: Any, nextitem: Any) -> None:
+        self.ran.append((item.name, nextitem and nextitem.name))
+
+
+def test_each_file_is_run_by_the_first_that_asks(tmp_path: Path) -> None:
+    files = {"a": 3, "b": 1, "c": 2}
+    turns = [Turns(str(tmp_path / "turns")) for _ in range(2)]
+    first, second = Session(files), Session(files)
+    assert turns[1].takes("b")
+    run(first, turns[0])  # type: ignore[arg-type]
+    run(second, turns[1])  # type: ignore[arg-type]
+    assert [name for name, _ in first.ran] == ["a 0", "a 1", "a 2", "c 0", "c 1"]
+    assert [following for _, following in first.ran] == ["a 1", "a 2", "c 0", "c 1", None]
+    assert second.ran == []
+
+
+def test_a_failure_that_ends_the_run_ends_it(tmp_path: Path) -> None:
+    session = Session({"a": 3})
+    session.shouldfail = "stopping after 1 failures"
+    with pytest.raises(RuntimeError, match="stopping"):
+        run(session, Turns(str(tmp_path / "turns")))  # type: ignore[arg-type]
+    assert len(session.ran) == 1
+
+
+def test_the_processes_say_what_they_ran_in_all() -> None:
+    words = ["2", "-q", "-p", "no:cacheprovider", "tests/project/test_mutants.py",
+             "tests/project/test_prose.py", "-k", "nothing_of_this_name or prose"]  # fmt: skip
+    done = subprocess.run([sys.executable, "-m", "tests.support.in_turns", *words], cwd=ROOT,
+                          capture_output=True, text=True)  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("in all: ") and " passed" in last
