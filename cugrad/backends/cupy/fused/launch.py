@@ -14,6 +14,7 @@ from ..arrays import form_of, new_array
 from ..launches.starting import StructKernel, start
 from ..launches.straight import Function, Start, launches_of
 from .expressions import signature, value_of
+from .halves import Halves
 from .layouts import Layout, Operand, layout_of, needs_alignment
 from .source import THREADS, fields, kernel_source, struct_format
 
@@ -108,11 +109,14 @@ class Argument:
 class KernelPlan:
     """A kernel for operands of certain shapes, strides and dtypes, and all that a launch needs."""
 
-    __slots__ = ("graph", "operands", "new", "kernel", "grid", "told", "aligned", "widest", "slow")
+    __slots__ = ("graph", "operands", "new", "kernel", "grid", "told", "aligned", "widest", "slow",
+                 "halves")  # fmt: skip
 
     def __init__(
-        self, graph: Graph, operands: Sequence[Operand], new: Sequence[New], layout: Layout
-    ) -> None:
+        self, graph: Graph, operands: Sequence[Operand], new: Sequence[New], layout: Layout,
+        halves: Halves | None = None,
+    ) -> None:  # fmt: skip
+        self.halves = halves  # that the new arrays are
         self.graph, self.operands, self.new = graph, operands, new
         self.kernel = kernel_of(graph, layout)
         self.grid = (-(-layout.threads // THREADS),)
@@ -130,6 +134,8 @@ class KernelPlan:
         """
         if home is not None and self.may_write(home, arrays):
             results = [home]
+        elif self.halves is not None:
+            results = self.halves.make()
         else:
             results = [new.make() for new in self.new]
         self.start([*arrays, *results])
@@ -152,8 +158,11 @@ class KernelPlan:
         """`run` as a function of `parameters`, among which `arrays` are, which answers with the
         new ones, by the names y0, y1, ...; see `launches_of`.
         """
-        new = {f"y{k}": x.form() for k, x in enumerate(self.new)}
-        begins = [f"at_{x}" for x in (*arrays, *new)]
+        names = [f"y{k}" for k, _ in enumerate(self.new)]
+        new: dict[str, Any] = {name: x.form() for name, x in zip(names, self.new)}
+        if self.halves is not None:
+            new = {", ".join(names): self.halves.make}
+        begins = [f"at_{x}" for x in (*arrays, *names)]
         starts = [Start(self.kernel, self.grid, BLOCK, begins, self.told.tail)]
         return launches_of(parameters, arrays, new, starts, answer, self.widest, opening)
 

@@ -32,6 +32,7 @@ from ..launches.rows import (
 )
 from ..launches.straight import launches_of
 from .expressions import checked, name_of
+from .halves import Halves, halves_like
 from .launch import KernelPlan, New, dense_strides, graph_of
 from .layouts import Operand, layout_of, strides_in_order
 from .reductions import ReductionPlan, reduction_to
@@ -259,7 +260,8 @@ class BackwardPlan:
             name = f"{op.name}_backward"
             self.plan = summing_plan(name, results, targets, arrays, told)
             if self.plan is None:
-                self.plan = plan_of(name, trace, whole, arrays, told)
+                halves = _halves_for(op, mask, g, saved, results) if whole == results else None
+                self.plan = plan_of(name, trace, whole, arrays, told, halves)
                 self.unfit = any(target != g.shape for target in targets)
         if self.unfit:
             self._fit = lambda grads: raw.fitted(grads, shapes, dtypes)
@@ -281,6 +283,23 @@ class BackwardPlan:
         return self.plan.straight(form.names, arrays, answer, form.opening)
 
 
+def _halves_for(
+    op: Any, mask: int, g: Array, saved: Sequence[Any], results: Sequence[Traced]
+) -> Halves | None:
+    """The form of the gradients of two inputs that may be halves of one array."""
+    kept = dict(zip(op.saves(mask), saved))
+    both = [kept.get(name) for i, name in enumerate(op.inputs) if mask >> i & 1]
+    if len(both) != 2 or len(results) != 2:
+        return None
+    first, second = both
+    if type(first) is not ndarray or type(second) is not ndarray or first.shape != g.shape:
+        return None
+    form = first.shape, first.strides, first.dtype
+    if form != (second.shape, second.strides, second.dtype):
+        return None
+    return halves_like(first) if all(x.dtype == first.dtype for x in results) else None
+
+
 def graph_plan(
     name: str, results: list[Traced], arrays: Sequence[Array],
     targets: Sequence[tuple[int, ...]] | None,
@@ -296,9 +315,10 @@ def graph_plan(
 
 
 def plan_of(
-    name: str, trace: Trace, results: list[Traced], arrays: Sequence[Array], told: bool
-) -> KernelPlan:
-    """A plan for a kernel that is run with all of `arrays`."""
+    name: str, trace: Trace, results: list[Traced], arrays: Sequence[Array], told: bool,
+    halves: Halves | None = None,
+) -> KernelPlan:  # fmt: skip
+    """A plan for a kernel that is run with all of `arrays`; its results may lie as halves."""
     nodes = reached_from(results)
     checked(nodes, complexes=True)
     shape = np.broadcast_shapes(*[x.shape for x in arrays])
@@ -307,13 +327,15 @@ def plan_of(
     operands = [Operand(x.dtype.itemsize, x.shape, x.strides) for x in arrays]
     itemsize = results[0].dtype.itemsize
     strides = None if trace.in_order else strides_in_order(shape, operands, itemsize)
+    if halves is not None:
+        strides = halves.strides
     new = [New(shape, x.dtype, _scaled(strides, itemsize, x.dtype.itemsize)) for x in results]
     result = Operand(itemsize, shape, strides or dense_strides(shape, itemsize))
     layout = layout_of(shape, [*operands, result])
     if layout is None:
         raise Untraceable("its operands lie in too many dims")
     graph = graph_of(name, results, [x.dtype.name for x in arrays], told)
-    return KernelPlan(graph, [*operands, result], new, layout)
+    return KernelPlan(graph, [*operands, result], new, layout, halves)
 
 
 def summing_plan(
