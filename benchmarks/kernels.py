@@ -426,6 +426,7 @@ def steps() -> list[Counts]:
         ("_foreach_mul_, 148 tensors", lambda: torch._foreach_mul_([w.grad for w in several], 2.0),
          1),
         ("_foreach_norm, 148 tensors", lambda: torch._foreach_norm([w.grad for w in several]), 3),
+        ("_foreach_max, 148 tensors", lambda: torch._foreach_max([w.grad for w in several]), 2),
         ("_foreach_addcdiv_, 148 tensors, as many numbers",
          lambda: torch._foreach_addcdiv_(*[[w.grad for w in several]] * 3, [*range(148)]), 3),
     ]  # fmt: skip

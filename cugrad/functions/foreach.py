@@ -12,7 +12,7 @@ from typing import Any
 
 from ..runtime.absent import missing
 from ..tensor import Tensor
-from .maths.lists import norms_together
+from .maths.lists import largest_together, norms_together
 from .maths.together import (
     are_plain,
     changed_together,
@@ -158,7 +158,9 @@ def _norm(self: Any, ord: float = 2, dtype: Any = None) -> tuple[Tensor, ...]:
 
 def _max(self: Any) -> tuple[Tensor, ...]:
     """The largest element of each tensor."""
-    return tuple([x.max() for x in self])
+    _checked("_foreach_max", self)
+    largest: Any = largest_together(self) if self and are_plain(self) else [None] * len(self)
+    return tuple([x.max() if y is None else y for x, y in zip(self, largest)])
 
 
 def _copy_(self: Any, src: Any, non_blocking: bool = False) -> Any:

@@ -196,6 +196,26 @@ else:
             cugrad._foreach_norm(filled)
         assert names == ["norms_of_lists", "fold_parts"]
 
+    @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+    def test_the_largest_are_those_of_the_tensors(
+        dtype: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Below 0, too; of infinities, and nan where there is one."""
+        filled = [t for t in lists(1, dtype)[0] if t.numel()]
+        odd = [[-3.0, -1.0], [-float("inf")], [float("inf"), 2.0], [1.0, float("nan"), 2.0]]
+        odd += [[float("nan"), 5.0], [-0.5] * 70000]
+        made = [cugrad.tensor(x, dtype=getattr(cugrad, dtype), device="cuda") for x in odd]
+        some = [*filled, *[-t - 1 for t in filled], *made]
+        for ours, plain in both(monkeypatch, lambda: cugrad._foreach_max(some)):
+            assert ours.dtype is plain.dtype and ours.shape == ()
+            np.testing.assert_array_equal(host(ours), host(plain))
+        with launches(monkeypatch) as names:
+            cugrad._foreach_max(some)
+        assert names == ["largest_of_lists", "fold_parts"]
+        x = cugrad.ones(3, device="cuda", requires_grad=True)
+        cugrad._foreach_max([x, x * 2])[1].backward()
+        assert x.grad is not None and x.grad.sum().item() == 2
+
     def test_a_norm_of_many_parts_is_folded_again_and_again(
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:

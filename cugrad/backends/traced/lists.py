@@ -20,7 +20,7 @@ class Folding(NamedTuple):
     """
 
     term: Traced
-    how: str  # "add" or "maximum", of numbers that are not below 0
+    how: str  # "add" or "maximum"
     results: tuple[Traced, ...] = ()
     constants: tuple[Traced, ...] = ()
 

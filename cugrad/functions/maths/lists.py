@@ -18,8 +18,8 @@ from ...dtypes import is_floating, of, promote_types
 from ...tensor import Tensor, make
 
 __all__ = [
-    "as_one_kernel", "clip_factor", "next_scale", "norm_together", "norms_together",
-    "scale_together", "unscale_together",
+    "as_one_kernel", "clip_factor", "largest_together", "next_scale", "norm_together",
+    "norms_together", "scale_together", "unscale_together",
 ]  # fmt: skip
 
 SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
@@ -91,30 +91,49 @@ def norm_together(
 
 def norms_together(tensors: Sequence[Tensor], p: float) -> list[Tensor | None]:
     """The p-norm of each tensor, in few launches for each dtype; None for those that are left."""
+
+    def end(xp: Any, totals: Any) -> Any:
+        return totals if p in (1, inf) else xp.sqrt(totals) if p == 2 else totals ** (1 / p)
+
+    if not 0 < p <= inf:
+        return [None] * len(tensors)
+    dtypes = [_dtype_of_norm([t], p) if t.numel() else None for t in tensors]
+    return _folded_each(tensors, dtypes, ("norms", p), partial(_terms, p), end)
+
+
+def largest_together(tensors: Sequence[Tensor]) -> list[Tensor | None]:
+    """The largest element of each tensor of real numbers, as `norms_together`."""
+    kinds = [t._array.dtype if t.numel() else None for t in tensors]
+    dtypes = [kind if kind is not None and is_floating(kind) else None for kind in kinds]
+    return _folded_each(tensors, dtypes, ("largest",), _elements, lambda xp, totals: totals)
+
+
+def _folded_each(
+    tensors: Sequence[Tensor], dtypes: Sequence[np.dtype[Any] | None], key: tuple[Any, ...],
+    terms: Callable[..., ListGraph], end: Callable[[Any, Any], Any],
+) -> list[Tensor | None]:  # fmt: skip
+    """What `end` makes of the fold of each tensor, in a dtype; None for those that are left."""
     results: list[Tensor | None] = [None] * len(tensors)
     backend = _backend_of(tensors)
-    if backend is None or not 0 < p <= inf:
+    if backend is None:
         return results
-    places: dict[np.dtype[Any], list[int]] = {}  # by the dtype of the norm
-    for at, t in enumerate(tensors):
-        dtype = _dtype_of_norm([t], p) if t.numel() else None
+    places: dict[np.dtype[Any], list[int]] = {}
+    for at, dtype in enumerate(dtypes):
         if dtype is not None:
             places.setdefault(dtype, []).append(at)
     with backend.use_device(backend.device_index(tensors[0]._array)):
         for dtype, some in places.items():
             arrays = [backend.xp.ascontiguousarray(tensors[at]._array) for at in some]
-            terms = partial(backend.list_kernels, partial(_terms, p, _computing(dtype)))
-            kernels = _kept((id(backend), "norms", p, dtype), terms)
+            graph = partial(terms, _computing(dtype))
+            kernels = _kept((id(backend), *key, dtype), partial(backend.list_kernels, graph))
             groups, left = kernels.sorted_out([arrays], [])
             if left:
                 continue
-            norms = backend.xp.empty(len(some), _computing(dtype))
-            kernels.fold_each(groups, norms)
-            if p not in (1, inf):
-                norms = backend.xp.sqrt(norms) if p == 2 else norms ** (1 / p)
-            norms = norms.astype(dtype, copy=False)
+            totals = backend.xp.empty(len(some), _computing(dtype))
+            kernels.fold_each(groups, totals)
+            totals = end(backend.xp, totals).astype(dtype, copy=False)
             for k, at in enumerate(some):
-                results[at] = make(norms[k])
+                results[at] = make(totals[k])
     return results
 
 
@@ -123,6 +142,12 @@ def _terms(p: float, to: np.dtype[Any], dtypes: tuple[np.dtype[Any], ...]) -> Li
     trace = Trace()
     fold = _folding(trace.cast(trace.input(0, dtypes[0]), to), p, to, False)
     return ListGraph("norms_of_lists", {}, (), fold._replace(results=()))
+
+
+def _elements(to: np.dtype[Any], dtypes: tuple[np.dtype[Any], ...]) -> ListGraph:
+    trace = Trace()
+    fold = Folding(trace.cast(trace.input(0, dtypes[0]), to), "maximum")
+    return ListGraph("largest_of_lists", {}, (), fold)
 
 
 def as_one_kernel(name: str, tensors: Sequence[Tensor], run: Callable[[], Any]) -> Any:

@@ -76,7 +76,7 @@ FOLD = """\
     __syncthreads();
     if (!last) return;
     __threadfence();
-    sum = 0;
+    sum = {none};
     for (int j = threadIdx.x; j < a.total; j += {threads}) {{
         const {kind} other = ((const volatile {kind}*)a.partial)[j];
         sum = {combined};
@@ -95,6 +95,7 @@ LANES = """\
         sum = {combined};
     }}"""
 COMBINED = {how: ANY[how].format("sum", "other") for how in ("add", "maximum")}
+NONE = {"add": "0", "maximum": "-INFINITE"}  # what nothing is folded to
 
 NUMBERS = """\
 struct Table_{name} {{
@@ -140,7 +141,7 @@ def list_source(
           for k, x in graph.results.items()],
     ]  # fmt: skip
     if fold:
-        places.append(f"{STORED[fold.term.dtype.name]} sum = 0;")
+        places.append(f"{STORED[fold.term.dtype.name]} sum = {NONE[fold.how]};")
         how = COMBINED[fold.how].replace("other", values[fold.term.name])
         per_element.append(f"if (at + k < size) sum = {how};")
     body = [
@@ -181,7 +182,8 @@ def _constants(constants: Sequence[Traced], by_row: str, one: bool) -> list[str]
 
 def _fold(fold: Folding) -> str:
     kind, combined = STORED[fold.term.dtype.name], COMBINED[fold.how]
-    words: dict[str, Any] = {"kind": kind, "combined": combined, "lines": THREADS // 32}
+    words: dict[str, Any] = {"kind": kind, "combined": combined, "lines": THREADS // 32,
+                             "none": NONE[fold.how]}  # fmt: skip
     words["lanes"] = LANES.format(kind=kind, combined=combined)
     block = FOLD_OF_BLOCK.format(**words)
     if not fold.results:
