@@ -309,6 +309,10 @@ def vectors() -> list[Case]:
             ("a + b", lambda a, b: a + b, "1/0", 0), ("a * b", lambda a, b: a * b, "1/4", 1),
             ("a / b", lambda a, b: a / b, "1/many", 1))],
         Case("cross", lambda: (tensor(8, 3), tensor(8, 3)), torch.linalg.cross, "1/2", 1, 2),
+        *[Case(name, lambda: (tensor(8, 8).detach(),),
+               lambda a, name=name, args=args: getattr(a, name)(*args), "1/0", most, 0)
+          for name, args, most in (("uniform_", (), 2), ("normal_", (1.0, 2.0), 3),
+                                   ("exponential_", (), 3), ("bernoulli_", (), 3))],
         Case("Tensor.unfold", one, lambda a: a.unfold(1, 3, 1), "0/2", 0, 1),
         Case("gather of a part", one, lambda a: a.gather(0, few), "1/2", 1, 1),
     ]  # fmt: skip

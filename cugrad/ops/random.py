@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,18 +12,25 @@ import numpy as np
 from .. import backends
 from ..backends.batched import random as batched_random
 from ..backends.forks import kept_over_forks
+from ..backends.traced.arrays import Trace
+from ..backends.traced.namespace import TracedNamespace
+from ..backends.wanted import wanted
 from ..device import device as Device
+from ..dtypes import is_floating
 from ..runtime.kept import Switch, of_thread
 
 __all__ = [
     "Source", "bernoulli", "bernoulli_bits", "binomial", "default_source", "drawn_again",
-    "exponential", "integers", "normal", "noted", "permutation", "poisson", "seed_everything",
-    "uniform",
+    "exponential", "integers", "made_of", "normal", "noted", "permutation", "poisson",
+    "seed_everything", "uniform",
 ]  # fmt: skip
 
 Array = Any
 Shape = tuple[int, ...]
 Dtype = np.dtype[Any]
+MOST_KERNELS = 512  # that are kept; then it begins anew
+
+_kernels: dict[Any, Callable[[list[Array]], list[Array]]] = {}
 
 
 class Streams(dict["Source", Any]):
@@ -202,9 +210,7 @@ def uniform(
             x = rng.uniform((*shape, 2), part).view(dtype).reshape(shape)
         else:
             x = rng.uniform(shape, dtype)
-        if (low, high) != (0.0, 1.0):
-            x = (x * (high - low) + low).astype(dtype, copy=False)  # bfloat16 would widen
-        return x
+        return x if (low, high) == (0.0, 1.0) else made_of(x, _stretched, high - low, low)
 
 
 def normal(
@@ -219,9 +225,30 @@ def normal(
             x = rng.normal((*shape, 2), part).view(dtype).reshape(shape) * 0.5**0.5
         else:
             x = rng.normal(shape, dtype)
-        if (mean, std) != (0.0, 1.0):
-            x = (x * std + mean).astype(dtype, copy=False)
-        return x
+        return x if (mean, std) == (0.0, 1.0) else made_of(x, _stretched, std, mean)
+
+
+def _stretched(xp: Any, x: Array, by: float, shift: float) -> Array:
+    return x * by + shift
+
+
+def made_of(drawn: Array, function: Callable[..., Array], *numbers: float) -> Array:
+    """`function(xp, drawn, *numbers)` in the dtype that was drawn: in one kernel where the device
+    makes them.
+    """
+    backend = backends.backend_of(drawn)  # batched, inside vmap
+    if backend.makes_kernels and wanted.fused and drawn.size and is_floating(drawn.dtype):
+        key = backend, function, numbers, drawn.dtype, drawn.shape
+        if key not in _kernels:
+            if len(_kernels) >= MOST_KERNELS:
+                _kernels.clear()
+            x = Trace().input(0, drawn.dtype)
+            element = function(TracedNamespace(), x, *numbers).astype(drawn.dtype)
+            name = f"drawn_{function.__name__}"
+            _kernels[key] = backend.graph_function(name, [element], [drawn])
+        result: Array = _kernels[key]([drawn])[0]
+        return result
+    return function(backend.xp, drawn, *numbers).astype(drawn.dtype, copy=False)
 
 
 def exponential(
@@ -230,10 +257,13 @@ def exponential(
     """Exponential with mean 1 / rate, and never 0, so that it has a logarithm in a half, too."""
     wide: Any = np.dtype(np.float64 if dtype == np.float64 else np.float32)
     with backends.get(device.type).use_device(device.index):
-        x = uniform(source, shape, wide, device)
-        xp = backends.backend_of(x).xp  # batched, inside vmap
-        drawn = xp.maximum(-xp.log1p(-x), float(np.finfo(wide).eps) / 2) * (1.0 / rate)
+        least = float(np.finfo(wide).eps) / 2
+        drawn = made_of(uniform(source, shape, wide, device), _exponential, least, 1.0 / rate)
         return drawn.astype(dtype, copy=False)
+
+
+def _exponential(xp: Any, x: Array, least: float, mean: float) -> Array:
+    return xp.maximum(-xp.log1p(-x), least) * mean
 
 
 def integers(

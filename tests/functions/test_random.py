@@ -254,3 +254,26 @@ def test_what_is_like_a_tensor_lies_in_its_order(name: str, device: str) -> None
         return [getattr(lib, name)(x, device=device).stride() for x in shapes]
 
     assert strides(torch) == strides(theirs)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize(("name", "args"), [
+    ("uniform_", (-2.0, 3.0)), ("normal_", (1.0, 0.5)), ("log_normal_", (0.5, 0.25)),
+    ("exponential_", (2.0,)), ("geometric_", (0.3,)), ("cauchy_", (1.0, 2.0)),
+    ("bernoulli_", (0.3,)), ("random_", (3, 90)),
+])  # fmt: skip
+def test_kernels_and_functions_make_the_same_of_what_is_drawn(
+    name: str, args: Any, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cugrad.backends.wanted import wanted
+
+    drawn = []
+    for fused in (wanted.fused, wanted.fused, False):
+        monkeypatch.setattr(wanted, "fused", fused)
+        torch.manual_seed(7)
+        parts = [torch.empty(shape, dtype=getattr(torch, dtype)) for shape in ((5, 3), (), (0,))]
+        drawn.append([getattr(x, name)(*args).double().cpu().numpy() for x in parts])
+    near = {"float16": 4e-3, "bfloat16": 3e-2}.get(dtype, 2e-6)
+    for first, again, plain in zip(*drawn):
+        np.testing.assert_array_equal(first, again)
+        np.testing.assert_allclose(first, plain, near, near)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import pi
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from ... import dtypes
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...backends.batched.arrays import levels_of
-from ...backends.several import cast
+from ...backends.several import at_home, cast
 from ...ops import random as draw
 from ...tensor import Tensor, make
 from .random import (
@@ -77,7 +78,7 @@ def overwritten(tensor: Tensor, array: Any) -> Tensor:
             "vmap: Cannot ask for different inplace randomness on an unbatched tensor. This will "
             "appear like same randomness. Draw out of place, or ask for randomness='same'."
         )
-    return tensor.copy_(make(cast(array, tensor._array.dtype)))
+    return tensor.copy_(make(array))
 
 
 def uniform_(
@@ -109,15 +110,14 @@ def log_normal_(
     """Fills a tensor with exp of normal numbers; `mean` and `std` are those of the normal ones."""
     if std <= 0:
         raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std}")
-    drawn = _wide_normal(self, "log_normal_", mean, std, generator)
-    backend = backend_of(drawn)
-    with backend.quiet():
-        return overwritten(self, backend.xp.exp(drawn))
+    kind, shape = _drawn_dtype("log_normal_", self), self._array.shape
+    drawn = draw.normal(source_of(generator), shape, kind, self.device)
+    with at_home(self._array), backend_of(drawn).quiet():
+        return overwritten(self, draw.made_of(drawn, _log_normal, std, mean))
 
 
-def _wide_normal(self: Tensor, name: str, mean: float, std: float, generator: Any) -> Any:
-    kind, shape = _drawn_dtype(name, self), self._array.shape
-    return draw.normal(source_of(generator), shape, kind, self.device, mean, std)
+def _log_normal(xp: Any, x: Any, std: float, mean: float) -> Any:
+    return xp.exp(x * std + mean)
 
 
 def _drawn_dtype(name: str, tensor: Tensor) -> np.dtype[Any]:
@@ -149,11 +149,14 @@ def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) ->
         raise NotImplementedError(f'"geometric_" not implemented for {self.dtype}')
     wide = self.dtype is dtypes.float64
     kind = np.dtype("float64" if wide else "float32")
-    drawn = draw.exponential(
-        source_of(generator), self._array.shape, kind, self.device, -float(np.log1p(-p))
-    )
-    xp = backend_of(drawn).xp
-    return overwritten(self, xp.maximum(xp.ceil(drawn), 1))
+    drawn = draw.uniform(source_of(generator), self._array.shape, kind, self.device)
+    least, mean = float(np.finfo(kind).eps) / 2, 1.0 / -float(np.log1p(-p))
+    with at_home(self._array):
+        return overwritten(self, draw.made_of(drawn, _geometric, least, mean))
+
+
+def _geometric(xp: Any, x: Any, least: float, mean: float) -> Any:
+    return xp.maximum(xp.ceil(xp.maximum(-xp.log1p(-x), least) * mean), 1)
 
 
 def cauchy_(
@@ -163,8 +166,13 @@ def cauchy_(
     if sigma <= 0:
         raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma}")
     kind, shape = _drawn_dtype("cauchy_", self), self._array.shape
-    drawn = draw.uniform(source_of(generator), shape, kind, self.device, -0.5, 0.5)
-    return overwritten(self, backend_of(drawn).xp.tan(drawn * np.pi) * sigma + median)
+    drawn = draw.uniform(source_of(generator), shape, kind, self.device)
+    with at_home(self._array):
+        return overwritten(self, draw.made_of(drawn, _cauchy, sigma, median))
+
+
+def _cauchy(xp: Any, x: Any, sigma: float, median: float) -> Any:
+    return xp.tan((x - 0.5) * pi) * sigma + median
 
 
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
