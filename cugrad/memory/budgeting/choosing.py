@@ -52,7 +52,6 @@ class Candidate(NamedTuple):
     layout: ModelParts
     away: int  # parts that are elsewhere
     window: int  # bytes of each kind
-    resident: int  # bytes of the three kinds on the device
     seconds: float = 0.0  # of a step, with the optimizer's
     busy: float = 0.0  # seconds of what is not computing: of the link, or of the host
     peak: int = 0  # of forward and backward
@@ -90,12 +89,22 @@ class Candidate(NamedTuple):
     @property
     def beside_step(self) -> int:
         """Bytes that the optimizer's step takes beside those."""
-        return self.layout.beside_step(self.places, self.away)
+        return self.layout.beside_step(self.places, self.away, self.window)
 
     @property
     def in_step(self) -> int:
-        """Bytes that the device has of all that in the optimizer's step."""
-        return self.resident + self.beside_step
+        """Bytes that the device has of all that, at least, in the optimizer's step."""
+        return self.layout.in_step(self.places, self.away, self.window)
+
+    @property
+    def with_windows(self) -> int:
+        """The same with windows that are full, where nothing in them has to leave."""
+        kinds = [
+            self.layout.bytes_of(kind) - self.layout.bytes_of(kind, self.away)
+            + self.layout.in_window(kind, self.places[kind], self.away, self.window)
+            for kind in KINDS
+        ]  # fmt: skip
+        return self.layout.fixed + sum(kinds) + self.beside_step
 
     def placed(self, events: int, adds: bool = False) -> Any:
         """Bytes at most of what is placed, of each kind, that are on the device in each event of a
@@ -189,17 +198,6 @@ class ModelParts:
             return min(largest, max(window // 2, self.largest_whole(count)))
         return largest
 
-    def least_of(self, count: int, window: int) -> int:
-        """Bytes that the step of the largest parameter takes. What it computes in is as small as
-        the pieces, where states pass in pieces.
-        """
-        largest = sum([self._largest(kind, count, window) for kind in KINDS])
-        if self.in_pieces and self.most["states"][count] > self.largest_whole(count):
-            return self.fixed + largest + self.most["weights"][count] // PIECES
-        whole = [p.weights + p.gradients + p.states + p.work for p in self.parts[:count]
-                 if not (self.in_pieces and p.states)]  # fmt: skip
-        return self.fixed + max([largest, *whole])
-
     def in_window(self, kind: str, place: str, count: int, window: int) -> int:
         """Bytes of a kind that is elsewhere, on the device at most: one more than fits may be used
         while another leaves. A host that steps has states for itself.
@@ -212,16 +210,6 @@ class ModelParts:
         if kind == "weights":  # what is only read leaves at once
             return min(self.sums[kind][count], max(window, 2 * largest))
         return min(self.sums[kind][count], window + largest)
-
-    def on_device(self, kind: str, place: str, count: int, window: int) -> int:
-        """Bytes of a kind that the device has."""
-        stay = self.sums[kind][-1] - self.sums[kind][count]
-        return stay + self.in_window(kind, place, count, window)
-
-    def resident(self, places: dict[str, str], count: int, window: int) -> int:
-        """Bytes of the three kinds that are on the device at a time."""
-        kinds = [self.on_device(kind, places[kind], count, window) for kind in KINDS]
-        return self.fixed + sum(kinds)
 
     def kinds_of_host(self, places: dict[str, str]) -> list[str]:
         """What the host has of the first parts: what lives there, and, where it steps itself, what
@@ -241,28 +229,61 @@ class ModelParts:
             passing = min(self.sums["gradients"][count], bucket)
         return passing + sum([self.sums[kind][count] for kind in kinds])
 
-    def beside_step(self, places: dict[str, str], count: int) -> int:
-        """Bytes that a step takes beside that: a copy of what a bucket changes, where that has no
-        other place, and what that computes in. If the host steps, a weight comes anew.
+    def beside_step(self, places: dict[str, str], count: int, window: int) -> int:
+        """Bytes that a step takes beside what is placed."""
+        return max(self._beside_bucket(places, count, window), self._beside_rest(count))
+
+    def _beside_bucket(self, places: dict[str, str], count: int, window: int) -> int:
+        """Bytes that a bucket computes in, and a copy of what it changes, where that has no other
+        place. If the host steps, a weight comes anew.
         """
+        if places["states"] == "device":
+            return self.most_work[count]
+        anew = self.most["weights"][count] if places["weights"] == "device" else 0
+        if places["states"] == "host":
+            return anew
+        if self.in_pieces and 2 * self.most["states"][count] > window:
+            return self.most["weights"][count] // PIECES
+        return self._together(count, window, self.most_work[count] + anew)
+
+    def _beside_rest(self, count: int) -> int:
+        """The same of what stays on the device."""
         if not count:
             return self.most_work[-1]
         together = min(SMALL, self.sums["weights"][-1] // BUCKETS) if count < self.count else 0
-        work = self.most_work[count]
-        if places["states"] == "host":
-            work = self.most["weights"][count] if places["weights"] == "device" else 0
-        return max(work, 2 * together, self.largest_that_stays[count])
+        return max(2 * together, self.largest_that_stays[count])
+
+    def _together(self, count: int, window: int, nbytes: int) -> int:
+        """Bytes of the parameters that step at once, of so many for the largest."""
+        most = min(window // PIECES, self.sums["weights"][-1] // BUCKETS)
+        return max(nbytes, nbytes * most // max(self.most["weights"][count], 1))
+
+    def in_step(self, places: dict[str, str], count: int, window: int) -> int:
+        """Bytes that the device has at least in the optimizer's step: what stays, and a bucket of
+        what does not, or of what does, for which what came ahead of need leaves.
+        """
+        steps = places["states"] == "host" and not self.on_host
+        stay, bucket = self.fixed, self._beside_bucket(places, count, window)
+        for kind in KINDS:
+            there = places[kind] == "device" or self.on_host and places[kind] != "disk"
+            stay += self.sums[kind][-1] - (0 if there else self.sums[kind][count])
+            if not there and not steps:
+                bucket += self._together(count, window, self._largest(kind, count, window))
+        return stay + max(bucket, self._beside_rest(count))
 
 
 class MeasuredStep:
     """What the first step has shown, with the places `before`: of the bytes of the three kinds that
-    the device had, by event, those that `stay`, and those `placed`, for each kind.
+    the device had, by event, those that `stay`, and those `placed`, for each kind; and the `least`
+    that it has there of everything, with all away that it saves.
     """
 
-    def __init__(self, step: Any, passes: int, before: Candidate, stay: Any, placed: Any) -> None:
+    def __init__(
+        self, step: Any, passes: int, before: Candidate, stay: Any, placed: Any, least: Any
+    ) -> None:
         self.step, self.passes, self.before = step, passes, before
         self.zeroed = False  # whether steps begin with gradients, which were set to zero
-        self.stay, self.placed = stay, placed
+        self.stay, self.placed, self.least = stay, placed, least
         self.told = 0  # bytes of what is computed of gradients before they leave
         self.there = stay + placed.sum(axis=1)
         self.computing = sum([event.seconds for event in step.events])

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..sizes import free_host, size
+from ..states.context import BEHIND, DURING
 from ..states.masters import steps_by_buckets
 from ..states.placed import tensors_in
 from ..states.steps import home_of
 from .choosing import KINDS, PARTS, SHARE, STREAMED, Candidate, ModelPart, ModelParts
 from .known_steps import BudgetError
 from .measuring import BLOCK
-from .rehearsing import Rehearsals, in_blocks
+from .rates import UNUSED
+from .rehearsing import Rehearsals, host_rate, in_blocks
 
 if TYPE_CHECKING:
     from .context import budget
@@ -44,8 +47,10 @@ class Inventory:
         self.owner, self.model, self.optimizers = owner, model, optimizers
         self.disk, self.has_masters, self.step = disk, has_masters, step
         self.least = 1  # bytes of a parameter that is placed
+        self._host: float | None = None  # bytes a second
         self.params: list[tuple[int, int, bool]] = []
         self.later = 0  # bytes of what stays that the first step begins without
+        self.has_states = False  # whether the first step begins with states
 
     def count(self) -> None:
         """Bytes of each kind that may be elsewhere, and of what stays."""
@@ -65,6 +70,7 @@ class Inventory:
             # of a master there are its gradient and what comes out, of twice the size each
             kept, numbers, work = states.get(id(p), (0, 0, 0))
             work += 4 * nbytes * (self.has_masters and p.itemsize == 2)
+            work += block * (numbers > 0)  # of which a copy is made, too
             part = ModelPart(id(p), nbytes, nbytes * p.requires_grad, kept - numbers, work)
             if p.nbytes >= self.least:
                 parts.append(part)
@@ -79,6 +85,7 @@ class Inventory:
             self.later += gradients
         in_pieces = not is_host and all(each._by_element for each in self.optimizers)
         self.layout = ModelParts(parts, fixed, in_pieces, is_host, coming)
+        self.has_states = any(o.state.get(p) for o in self.optimizers for p in params)
 
     def resident_now(self) -> int:
         """Bytes of the model on its device that no window counts: one without a limit does not."""
@@ -113,64 +120,94 @@ class Inventory:
     ) -> Candidate:  # fmt: skip
         """Places for so many parts."""
         window = self._least_window(layout, count) if window is None else window
-        resident = layout.resident(places, count, window)
-        return Candidate(places, step, layout, count, window, resident)
+        return Candidate(places, step, layout, count, window)
+
+    def choices(self, frugal: dict[str, str]) -> list[tuple[dict[str, str], str]]:
+        """Places for the three kinds, with when the optimizer steps."""
+        choices: list[tuple[dict[str, str], str]] = [(dict.fromkeys(KINDS, "device"), BEHIND)]
+        parts = all(map(steps_by_buckets, self.optimizers))
+        for kinds in (["states"], ["states", "gradients"], list(KINDS)):
+            places = {k: frugal[k] if k in kinds else "device" for k in KINDS}
+            several = [places]
+            if parts and not self.layout.on_host and places["weights"] != "disk":
+                if places["states"] == "disk":
+                    several.append({**places, "states": "stream"})
+                several.append({**places, "states": "host"})
+            for each in several:
+                choices.append((each, BEHIND))
+                # its first step needs all gradients, for which the device may have no room
+                if parts and self.step == DURING and each["gradients"] != "device":
+                    choices.append((each, DURING))
+        return choices
+
+    def host_rate(self) -> float:
+        """Bytes that the host reads and writes in a second: measured with one of each optimizer."""
+        if self._host is None:
+            model = self.owner._backend.model
+            if self.layout.on_host:  # no choice has it step on what is elsewhere
+                self._host = UNUSED
+            elif model is None:
+                self._host = min([host_rate(each) for each in self.optimizers])
+            else:
+                self._host = model.host / model.scale
+        return self._host
 
     def room_of_host(self) -> int:
         return free_host() if self.owner.host_limit is None else self.owner.host_limit
 
-    def frugal(self, others: int = 0) -> Candidate:
-        """Places with the least of the device, on which there are bytes of others. BudgetError
-        where the host has too little even for what the device has no room for, or the device for
-        the largest parameter.
+    def frugal(
+        self, needs: Callable[[Candidate], int], when: str = "before a step has computed anything"
+    ) -> Candidate:  # fmt: skip
+        """Places with the least of the device for which the host has room: what it steps on itself
+        needs no window. `needs` are bytes of the device that a loop takes with some, as far as is
+        known by then. BudgetError where the host has too little even for what the device has no
+        room for, or the device for any of them.
         """
-        layout, room, limit = self.layout, self.room_of_host(), self.owner.limit - others
+        layout, room, limit = self.layout, self.room_of_host(), self.owner.limit
         places = {"weights": "host", "gradients": "host", "states": "stream"}
         for kind in ("states", "weights"):
             if self.disk is not None and (layout.of_host(places, layout.count) > room
                                           or layout.on_host):  # fmt: skip
                 places[kind] = "disk"
-        counts = range(layout.count, -1, -1)
-        there = next(k for k in counts if layout.of_host(places, k) <= room)
-        chosen = self.at(places, self.step, layout, there)
-        least = layout.least_of(there, chosen.window)
-        if there == layout.count and least > limit:
-            raise BudgetError(
-                f"budget: {size(limit + others)} are too few: {size(least + others)} are needed "
-                f"before a step has computed anything, of which {size(layout.fixed)} are buffers "
-                "and parameters too small to move, with gradients and states, and "
-                f"{size(least - layout.fixed)} the largest parameter with its gradient and states; "
-                "raise the limit, or divide that parameter"
-            )
-        if there < layout.count and chosen.in_step > limit:
-            return self._with_little_of_host(places, room, limit)
-        return chosen
-
-    def _with_little_of_host(self, places: dict[str, str], room: int, limit: int) -> Candidate:
-        """Places with the least of the device for which the host has room: what it steps on itself
-        needs no window. BudgetError if it has not even room for what the device has none for.
-        """
-        layout = self.layout
         several = [places]
         if all(map(steps_by_buckets, self.optimizers)) and not layout.on_host:
             on_device = dict.fromkeys(KINDS, "device")
             several += [{**on_device, "states": "host"},
                         {**on_device, "states": "host", "gradients": "host"}]  # fmt: skip
-        least = lambda of: of.in_step if of.places["states"] == "host" else of.resident
-        fitting = [
-            each for chosen in several for k in range(layout.count + 1)
-            if least(each := self.at(chosen, self.step, layout, k)) <= limit
-        ] or [self.at(places, self.step, layout, layout.count)]  # fmt: skip
-        allowed = [each for each in fitting if each.of_host <= room]
-        if allowed:
-            return min(allowed, key=lambda each: each.in_step)
-        surely = [each for each in fitting if each.in_step <= limit] or fitting
-        other = min(surely, key=lambda each: each.of_host)
-        kinds = layout.kinds_of_host(other.places)
-        kept = ", ".join([f"{size(layout.bytes_of(k, other.away))} of {k}" for k in kinds])
+        every = [
+            self.at(chosen, self.step, layout, k)
+            for chosen in several for k in range(layout.count, -1, -1)
+        ]  # fmt: skip
+        taken = [needs(each) for each in every]
+        allowed = [k for k, each in enumerate(every) if each.of_host <= room]
+        best = min(allowed, key=taken.__getitem__)
+        if 0 in allowed and taken[0] <= limit:  # with nothing computed on the host
+            best = 0
+        if taken[best] <= limit:
+            return every[best]
+        fitting = [each for each, nbytes in zip(every, taken) if nbytes <= limit]
+        if fitting:
+            raise self._host_lacks(min(fitting, key=lambda each: each.of_host), room)
+        raise self._device_lacks(every[best], taken[best], when)
+
+    def _device_lacks(self, best: Candidate, least: int, when: str) -> BudgetError:
+        """The error for a device that has no room for any places."""
+        fixed, of_step = self.layout.fixed, best.in_step
+        more = f", and {size(least - of_step)} what the loop has and computes beside that"
+        return BudgetError(
+            f"budget: {size(self.owner.limit)} are too few: {size(least)} are needed {when}, of "
+            f"which {size(fixed)} are buffers and parameters too small to move, with gradients and "
+            f"states, and {size(of_step - fixed)} the largest parameter with its gradient and "
+            f"states{more if least > of_step else ''}; raise the limit, or divide that parameter"
+        )
+
+    def _host_lacks(self, other: Candidate, room: int) -> BudgetError:
+        """The error for a host that has no room for what the device has none for."""
+        kinds = self.layout.kinds_of_host(other.places)
+        kept = ", ".join([f"{size(self.layout.bytes_of(k, other.away))} of {k}" for k in kinds])
         whose = "free" if self.owner.host_limit is None else "allowed"
         advice = "" if self.disk is not None else ", or say disk=True"
-        raise BudgetError(
+        return BudgetError(
             f"budget: the host needs at least {size(other.of_host)} ({kept}) for what "
             f"{size(self.owner.limit)} of the device have no room for, and {size(room)} are "
             f"{whose}; raise host_limit where there is more, or the limit{advice}"

@@ -6,11 +6,13 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ..sizes import size
+from .choosing import KINDS
 from .planning import DISK, KEEP, OFFLOAD, Forecaster, Step
 
 if TYPE_CHECKING:
     from .context import budget
     from .known_steps import SeenStep
+    from .states import StatesOfBudget
 
 __all__ = ["BudgetReport", "report_of"]
 
@@ -105,8 +107,24 @@ def report_of(owner: budget, seen_step: SeenStep | None, tokens: int | None) -> 
         holders=plan.holders(beyond),
         needs=None if fits and plan.keeps_all else plan.needs + beyond,
         plans_tried=len(seen_step.tried), steps_followed=seen_step.steps,
-        states=None if owner._states is None else owner._states.told(tokens),
+        states=None if owner._states is None else _states_of(owner._states, tokens),
     )  # fmt: skip
+
+
+def _states_of(states: StatesOfBudget, tokens: int | None) -> dict[str, Any]:
+    """The places that were chosen, and bytes by kind and place."""
+    assert states.chosen is not None
+    context = states.context or states.ended
+    report = {} if context is None or states.chosen.is_on_device else context.report(tokens)
+    layout, chosen = states.inventory.layout, states.chosen
+    return {
+        "places": dict(chosen.places), "step": chosen.step,
+        "bytes": {kind: layout.bytes_of(kind) for kind in KINDS},
+        "elsewhere": {kind: chosen.elsewhere(kind) for kind in KINDS},
+        "window": chosen.window, "moved": report,
+        "candidates": [(str(c), c.seconds, c.peak) for c in states.tried],
+        "measured": {str(states.tried[k]): seconds for k, seconds in states.measured.items()},
+    }  # fmt: skip
 
 
 def _rates(owner: budget, step: Step) -> dict[str, float]:

@@ -10,16 +10,14 @@ import numpy as np
 
 from ...autograd.mode import state as grad_mode
 from ..offloading.engine import engine_of
-from ..states.context import BEHIND, DURING, offload_states
-from ..states.masters import steps_by_buckets
+from ..states.context import BEHIND, offload_states
 from ..states.steps import home_of
 from .choosing import AS_FAST, KINDS, Candidate, Forecasts, MeasuredStep, ModelParts
 from .inventory import Inventory, check_elements
-from .known_steps import BudgetError, StepBook, first_plan, shifted
+from .known_steps import BudgetError, StepBook, as_measured, first_plan, shifted
 from .measuring import BLOCK, mark
 from .planning import KEEP, RECOMPUTE, Forecaster, plan
-from .rates import UNUSED, rates_of
-from .rehearsing import host_rate
+from .rates import rates_of
 
 if TYPE_CHECKING:
     from .context import budget
@@ -92,8 +90,7 @@ class StatesOfBudget:
         self._is_moving = False  # whether it enters other places
         self._waits = False  # whether the first step has shown that it needs all gradients
         self._seen: MeasuredStep | None = None
-        self._host: float | None = None  # bytes a second
-        self._others = 0  # bytes of the device that are not the model's, before a measured step
+        self._others = 0  # bytes of the device that are not the model's, in the first step
 
     def on_device(self) -> tuple[int, ...]:
         """Bytes of what is placed that the device has now, of each kind."""
@@ -118,16 +115,21 @@ class StatesOfBudget:
 
     def comes(self, nbytes: int) -> None:
         """Bytes of what is placed are about to come, for who has asked for them."""
-        measuring = self.owner._measuring
-        if measuring is None:
+        if self.owner._measuring is None:
             self.owner._limiter.make_room(nbytes)
-        else:
-            measuring.moves()
+        self.has_come()
 
     def has_come(self) -> None:
         """They have come."""
         if self.owner._measuring is not None:
             self.owner._measuring.moves()
+
+    def makes_room(self) -> None:
+        """What came ahead of need makes room for what stays, and is copied before it is changed."""
+        if self.owner._measuring is None:
+            self.owner._limiter.make_room(0)
+        else:
+            self.empty()
 
     def has_room(self, nbytes: int) -> bool:
         """Whether bytes may come ahead of need, which none do in a step that is measured."""
@@ -143,8 +145,11 @@ class StatesOfBudget:
     def let_go(self) -> None:
         """Waits until what is on its way out has left: a step that is measured begins with that."""
         engine_of(self.owner._backend, self.owner._index).drain()
+
+    def _others_now(self) -> int:
+        """Bytes of the device that are not the model's."""
         used = self.owner._of_device.memory_allocated() - sum(self.on_device())
-        self._others = max(0, used - self.inventory.resident_now())
+        return max(0, used - self.inventory.resident_now())
 
     def begin_step(self) -> None:
         """A step begins. One that has gradients then, unlike the first, gets places of its own."""
@@ -154,9 +159,20 @@ class StatesOfBudget:
                 seen.zeroed = True
                 self._go_on(self._chosen_anew())
         self.let_go()
-        if seen is None and self.chosen is not None:
-            least = self.chosen.layout.least_of(self.chosen.away, self.chosen.window)
-            self.owner._lessons.stepping = least + self._others
+        if seen is None and not self.tried and not self.passes and may_be:
+            self._begin_first()
+
+    def _begin_first(self) -> None:
+        """The first step begins: now it is known what the device has beside the model."""
+        chosen, lessons, self._others = self.chosen, self.owner._lessons, self._others_now()
+        assert chosen is not None
+        if chosen.away < chosen.layout.count:
+            least = self.inventory.frugal(lambda each: each.in_step + self._others)
+            if not least.is_like(chosen):
+                self._go_on(least)
+            chosen = least
+        lessons.stepping = chosen.in_step + self._others
+        lessons.is_least = chosen.away == chosen.layout.count
 
     # ------------------------------------------------------------------ begin and end
 
@@ -166,7 +182,7 @@ class StatesOfBudget:
         if self.chosen is None:
             self.inventory.count()
             self.owner._lessons.later = self.inventory.later
-            self.chosen = self.inventory.frugal()
+            self.chosen = self.inventory.frugal(lambda each: each.in_step)
             self._recall()
         self._enter(self.chosen)
 
@@ -209,9 +225,9 @@ class StatesOfBudget:
             self.let_go()
         self._release(chosen.stay)
         self._ends = []
-        self._handles += [  # behind the context's own
-            each.register_step_post_hook(self._after_step) for each in self.optimizers
-        ]
+        for each in self.optimizers:  # behind the context's own
+            self._handles.append(each.register_step_pre_hook(self._before_step))
+            self._handles.append(each.register_step_post_hook(self._after_step))
         # in each step: with such a hook backward may come to gradients in another order
         self._handles += [
             param.register_post_accumulate_grad_hook(self._is_whole)
@@ -273,6 +289,13 @@ class StatesOfBudget:
 
     # ------------------------------------------------------------------ behind a step
 
+    def _before_step(self, *args: Any) -> None:
+        """A step begins, beside a loss, and what else the loop holds."""
+        if self.owner._measuring is not None:  # of forward and backward
+            self.owner._measuring.pause()
+        if self._seen is None:
+            self._others = max(self._others, self._others_now())
+
     def _after_step(self, optimizer: Any, *args: Any) -> None:
         """A step has ended: what it has taught says where all goes."""
         if self._paced_by not in (None, optimizer):
@@ -292,6 +315,8 @@ class StatesOfBudget:
         if not self.tried:
             self._see(seen, passes)
             self._go_on(self._chosen_anew())
+            if not self.owner._lessons.is_least:
+                self.owner._lessons.check_first(seen.peak)
             return
         over = seen.peak - self.owner.limit
         if over > 0 and self._seen is not None and self._seen.misses < MISSES:
@@ -334,9 +359,12 @@ class StatesOfBudget:
         parts = [p._replace(whole=self._events.get(p.key, n - 1)) for p in of.parts]
         self.inventory.layout = of.with_parts(parts)
         before = before._replace(layout=self.inventory.layout)
-        stay = before.of_those_that_stay(n, has_states=False)
+        stay = before.of_those_that_stay(n, self.inventory.has_states)
         placed = np.array(seen.training, np.int64) if any(seen.training) else before.placed(n)
-        self._seen = MeasuredStep(step, passes, before, stay, placed)
+        away = as_measured(step, 0).placements
+        tight = [Forecaster.tight(step, each).memory for each in (away, seen.plan.least or away)]
+        least = min(tight, key=lambda memory: int(memory.max()))
+        self._seen = MeasuredStep(step, passes, before, stay, placed, least)
         self._seen.told = self._told()
 
     def _told(self) -> int:
@@ -358,7 +386,7 @@ class StatesOfBudget:
         layouts.append(layouts[0].sorted(lambda part: -(part.weights + part.states)))
         plans: dict[bytes, Any] = {}  # by the bytes that are there beside the step's
         self.tried, self.measured = [], {}
-        for places, when in self._choices(before.places):
+        for places, when in self.inventory.choices(before.places):
             fitting = []
             for layout in layouts:
                 for window in self.inventory.windows(places, layout, layout.count):
@@ -371,9 +399,9 @@ class StatesOfBudget:
             if fitting:
                 self.tried.append(self._fastest(fitting))
         if not self.tried:
-            if not self._has_room(before, limit):  # of others nothing was known
-                before = self.inventory.frugal(self._others)
-            self.tried.append(before._replace(step=BEHIND))
+            least = self.chosen if seen.misses else None
+            least = least or self.inventory.frugal(self._needs, "for one more step like that")
+            self.tried.append(least._replace(step=BEHIND))
         return self._fastest(self.tried)
 
     def _fastest(self, candidates: list[Candidate]) -> Candidate:
@@ -392,12 +420,20 @@ class StatesOfBudget:
             layout.bytes_of("weights") + layout.bytes_of("states")
         )
         room = self.inventory.room_of_host()
-        return Forecasts(clock, rates, self._host_rate(), passes, not self._waits, both <= room)
+        return Forecasts(
+            clock, rates, self.inventory.host_rate(), passes, not self._waits, both <= room
+        )
 
     def _has_room(self, candidate: Candidate, limit: int) -> bool:
         """Whether the optimizer's step fits, and the host has what it should."""
         there, room = candidate.of_host, self.inventory.room_of_host()
-        return candidate.in_step + self._others <= limit and (there <= room or not there)
+        return candidate.with_windows + self._others <= limit and (there <= room or not there)
+
+    def _needs(self, candidate: Candidate) -> int:
+        """Bytes of the device that a loop takes with some places, with all that it saves away."""
+        assert self._seen is not None
+        passes = int((self._seen.least + self._seen.shifts(candidate)).max())
+        return max(candidate.in_step + self._others, passes)
 
     def _planned(
         self, places: dict[str, str], when: str, layout: ModelParts, forecasts: Forecasts,
@@ -420,7 +456,7 @@ class StatesOfBudget:
                 step = shifted(seen.step, shifts.tolist())
                 plans[key] = self._glance(step, limit)
             forecast = plans[key]
-            if forecast.peak <= limit or candidate.is_like(seen.before):
+            if forecast.peak <= limit:
                 several.append(forecasts.of(candidate, forecast.seconds, forecast.peak))
                 best = min(best, several[-1].seconds)
         return several
@@ -453,48 +489,3 @@ class StatesOfBudget:
             else:
                 few = count + 1
         return fits or (None, 0)
-
-    def _choices(self, frugal: dict[str, str]) -> list[tuple[dict[str, str], str]]:
-        """Places for the three kinds, with when the optimizer steps."""
-        choices: list[tuple[dict[str, str], str]] = [(dict.fromkeys(KINDS, "device"), BEHIND)]
-        parts = all(map(steps_by_buckets, self.optimizers))
-        for kinds in (["states"], ["states", "gradients"], list(KINDS)):
-            places = {k: frugal[k] if k in kinds else "device" for k in KINDS}
-            several = [places]
-            if parts and not self.inventory.layout.on_host and places["weights"] != "disk":
-                if places["states"] == "disk":
-                    several.append({**places, "states": "stream"})
-                several.append({**places, "states": "host"})
-            for each in several:
-                choices.append((each, BEHIND))
-                # its first step needs all gradients, for which the device may have no room
-                if parts and self.step == DURING and each["gradients"] != "device":
-                    choices.append((each, DURING))
-        return choices
-
-    def _host_rate(self) -> float:
-        """Bytes that the host reads and writes in a second: measured with one of each optimizer."""
-        if self._host is None:
-            model = self.owner._backend.model
-            if self.inventory.layout.on_host:  # no choice has it step on what is elsewhere
-                self._host = UNUSED
-            elif model is None:
-                self._host = min([host_rate(each) for each in self.optimizers])
-            else:
-                self._host = model.host / model.scale
-        return self._host
-
-    def told(self, tokens: int | None = None) -> dict[str, Any]:
-        """For the report: the places, and bytes by kind and place."""
-        assert self.chosen is not None
-        context = self.context or self.ended
-        report = {} if context is None or self.chosen.is_on_device else context.report(tokens)
-        layout, chosen = self.inventory.layout, self.chosen
-        return {
-            "places": dict(chosen.places), "step": chosen.step,
-            "bytes": {kind: layout.bytes_of(kind) for kind in KINDS},
-            "elsewhere": {kind: chosen.elsewhere(kind) for kind in KINDS},
-            "window": chosen.window, "moved": report,
-            "candidates": [(str(c), c.seconds, c.peak) for c in self.tried],
-            "measured": {str(self.tried[k]): seconds for k, seconds in self.measured.items()},
-        }  # fmt: skip

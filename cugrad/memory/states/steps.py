@@ -79,6 +79,8 @@ class StatesElsewhere:
         placed = [param for param in params if home_of(param) is not None]
         usual = [param for param in params if home_of(param) is None]
         try:
+            if usual and self.states.watcher is not None:
+                self.states.watcher.makes_room()
             for bucket in self._buckets(optimizer, usual, self.together):
                 self._update(optimizer, bucket, group)
             update = self._on_host if self.on_host else self._beside_backward

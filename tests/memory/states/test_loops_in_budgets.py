@@ -20,6 +20,8 @@ LAYERS: dict[str, Any] = {"net": "deep", "width": 64, "depth": 6, "capacity": No
     [
         {"batch": 64, "share": 0.8},  # other tensors than the model's were not counted
         {"batch": 8, "share": 0.5, "optimizer": "Adam", "settings": {}},  # nor what comes anew
+        # data that are made within the budget are known when the first step begins
+        {"batch": 64, "share": 0.9, "optimizer": "AdamW", "settings": {"amsgrad": True}},
     ],
 )
 def test_what_the_host_has_no_room_for_is_said(changes: dict[str, Any]) -> None:

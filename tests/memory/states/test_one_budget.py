@@ -200,6 +200,39 @@ def test_too_little_is_said_before_anything_is_computed() -> None:
     assert not any(type(p) is not cugrad.nn.Parameter for p in net.parameters())
 
 
+def test_a_step_behind_which_no_places_fit_is_whole() -> None:
+    """The error comes out of the optimizer's step, names what is enough, and a loop goes on."""
+
+    def losses(share: float | None) -> tuple[list[float], int]:
+        cugrad.manual_seed(0)
+        net = deep(64, 6).to("simulated")
+        optimizer = cugrad.optim.Adam(net.parameters())
+        x, seen, limit, host, behind = cugrad.rand(128, 64, device="simulated"), [], None, 0, 0
+        if share is not None:
+            nbytes = sum([p.nbytes for p in net.parameters()])
+            limit, host = in_use() + int(4 * share * nbytes), nbytes
+        while len(seen) < 6:
+            context: Any = contextlib.nullcontext() if limit is None else memory.budget(
+                limit, model=net, optimizer=optimizer, host_limit=host, bring_back=True
+            )  # fmt: skip
+            try:
+                with context as plan:
+                    while len(seen) < 6:
+                        optimizer.zero_grad()
+                        loss = net(x).square().mean()
+                        loss.backward()
+                        seen.append(loss.item())
+                        optimizer.step()
+                assert limit is None or plan.report()["peak"] <= limit
+            except memory.BudgetError as error:
+                behind += 1 if seen else 0
+                host = int(float(str(error).split("at least ")[1].split()[0]) * 1025)
+        return seen, behind
+
+    expected, _ = losses(None)
+    assert losses(0.8) == (expected, 1)
+
+
 def test_a_host_that_is_too_small_is_helped_by_the_disk(tmp_path: Any) -> None:
     losses, weights, taken = plainly("linear", 4)
     limit = (in_use() + taken) // 2
