@@ -313,6 +313,7 @@ def vectors() -> list[Case]:
                lambda a, name=name, args=args: getattr(a, name)(*args), "1/0", most, 0)
           for name, args, most in (("uniform_", (), 2), ("normal_", (1.0, 2.0), 3),
                                    ("exponential_", (), 3), ("bernoulli_", (), 3))],
+        Case("histc", lambda: (tensor(8, 8).detach(),), lambda a: a.histc(9, 0, 1), "2/0", 3, 0),
         Case("Tensor.unfold", one, lambda a: a.unfold(1, 3, 1), "0/2", 0, 1),
         Case("gather of a part", one, lambda a: a.gather(0, few), "1/2", 1, 1),
     ]  # fmt: skip

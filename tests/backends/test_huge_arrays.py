@@ -195,6 +195,7 @@ FORWARD: list[tuple[str, list[Any], dict[str, Any]]] = [
        {"sizes": (64, 64), "steps": (0.5, 0.5), "half": 0.0}) for make in (halves, lasting)],
     *[("upsample_nearest_backward", make(PLANES),
        {"sizes": (128, 128), "steps": (2.0, 2.0), "half": 0.5}) for make in (halves, lasting)],
+    ("histc", halves((2**30,)), {"bins": 2**31 - 2**21, "low": 0.0, "high": 1.0}),
     ("max_pool_indices", [(PLANES, BYTE)], {**BY, "input_size": (64, 64), "kernel_size": (3, 3)}),
     ("max_pool_gather", [(PLANES, HALF), ((*PLANES[:2], 32, 32), INDEX)], {"n": 2}),
     *[("max_pool_backward", [((*PLANES[:2], 32, 32), HALF), ((*PLANES[:2], 32, 32), INDEX)],

@@ -291,6 +291,12 @@ for shape, few, dim, larger in (((5, 6), (40, 4), 0, (41, 5)), ((3, 7, 4), (2, 6
                      {"dim": dim, "reduce": reduce, "include_self": kept},
                      (("self", "src"), ("self",), ("src",)), slack=100)  # fmt: skip
 
+in_range: Any = lambda *shape: lambda rng: rng.choice([-1.5, -1.0, 0.3, 1.7, 2.0, np.nan], shape)
+for shape, bins, low, high in (((3, 50), 7, -1.0, 2.0), ((700,), 100, -1.25, 1.75),
+                               ((5000,), 2500, -2.0, 3.0), ((4,), 1, 0.25, 0.5)):  # fmt: skip
+    case("histc", f"{shape} {bins}", drawn(in_range(*shape)),
+         {"bins": bins, "low": low, "high": high})  # fmt: skip
+
 # Borders, and where maxima of windows lie ---------------------------------------------------------
 
 SIDES = ((2, 1), (0, 3), (1, 1))

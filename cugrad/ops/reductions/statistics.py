@@ -44,7 +44,13 @@ def _histc(xp: Any, self: Any, bins: int, low: float, high: float) -> Any:
     return xp.counts(place, None, bins + 1)[:bins].astype(self.dtype)
 
 
-row("histc", "self", _histc, doc="how many elements lie in each of `bins` equal parts")
+row(
+    "histc",
+    "self",
+    _histc,
+    kernels=(3, 0),
+    doc="how many elements lie in each of `bins` equal parts",
+)
 
 
 def _histogramdd(
