@@ -71,6 +71,10 @@ class Candidate(NamedTuple):
         """Whether the same is elsewhere, with the same windows."""
         return (self.places, self.away, self.window) == (other.places, other.away, other.window)
 
+    def is_same(self, other: Candidate) -> bool:
+        """Whether that is of the same parts, too, which are stepped at the same time."""
+        return self.is_like(other) and (self.step, self.stay) == (other.step, other.stay)
+
     @property
     def stay(self) -> set[int]:
         """The keys of parts that are on the device, where some are not."""

@@ -322,7 +322,11 @@ class StatesOfBudget:
         if over > 0 and self._seen is not None and self._seen.misses < MISSES:
             self._seen.misses += 1
             self._seen.less += over
-            self._go_on(self._chosen_anew())
+            before, anew = self.chosen, self._chosen_anew()
+            if before is None or not anew.is_same(before):
+                self._go_on(anew)
+            self.chosen = anew  # if it is the same, the plan for what is saved is corrected
+            self._ends.clear()
             return
         if not (seen.settled or seen.plan.keeps_all) and seen.steps < PATIENCE:
             self._ends.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -74,6 +75,8 @@ class Recomputed:
             root = rebuilt(value, running)
             if not value.is_held and value.waiting <= 0:
                 value.restored = None
+                value.given = weakref.ref(root)  # another value may be made of it meanwhile
+                remember(value)
             elif not value.is_held:
                 value.restored = root
                 remember(value)
@@ -83,7 +86,7 @@ class Recomputed:
         """The saved tensor; who writes to it is seen by all that share its memory."""
         value, tensor = self.piece.value, make(self.array(running))
         root = root_of(tensor._array)
-        if root is value.restored:
+        if root is value.restored or root is value.was_given():
             tensor._counter = value.shown
         elif root is value.root() and value.counter[0] == value.version:
             tensor._counter = value.counter

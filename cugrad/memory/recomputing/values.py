@@ -30,7 +30,7 @@ class Value:
     """
 
     __slots__ = ("root", "counter", "version", "nbytes", "layout", "recipe", "kept", "away",
-                 "_restored", "shown", "views", "waiting", "round", "number",
+                 "_restored", "given", "shown", "views", "waiting", "round", "number",
                  "__weakref__")  # fmt: skip
 
     def __init__(self, root: Any, counter: list[int], recipe: Recipe | None) -> None:
@@ -40,6 +40,7 @@ class Value:
         self.kept: Any = None
         self.away: Any = None
         self._restored: Any = None
+        self.given: weakref.ref[Any] | None = None  # the root that the last view was given
         self.shown = [0]  # the version counter of tensors that show what came back
         self.views = self.waiting = self.round = 0
         self.number = -1  # by which a recorder of steps counts values
@@ -51,8 +52,13 @@ class Value:
 
     @restored.setter
     def restored(self, root: Any) -> None:
+        self.given = None
         if root is not self._restored or self.shown[0]:
             self._restored, self.shown = root, [0]
+
+    def was_given(self) -> Any:
+        """The root that backward has got with the last view, as long as it has it."""
+        return None if self.given is None or self.shown[0] else self.given()
 
     @property
     def is_held(self) -> bool:
@@ -64,7 +70,7 @@ class Value:
         root = self.root()
         if root is not None and self.counter[0] == self.version:
             return root
-        restored = self.restored
+        restored = self.was_given() if self.restored is None else self.restored
         return self.kept if restored is None else restored
 
     def fetch(self) -> Any:

@@ -14,6 +14,7 @@ import cugrad as torch
 from cugrad import memory
 from cugrad.backends import simulated
 from cugrad.memory.budgeting import context as budgeting
+from cugrad.memory.recomputing.recipes import Recipe
 from cugrad.nn import functional as F
 from tests.memory.offload import test_conformance as conformance
 from tests.memory.offload.cases import CASES
@@ -207,3 +208,20 @@ def test_what_is_written_through_a_view_of_another_shape_is_made_again() -> None
             del y
         seen.append((root() is None, torch.autograd.grad(z, x)[0].tolist()))
     assert seen[0][1] == seen[1][1] and seen[1][0]
+
+
+def test_what_a_node_has_got_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For others of what it has saved, which are made of it."""
+    ran: list[str] = []
+    run = Recipe.run
+
+    def counted(self: Recipe, roots: Any) -> Any:
+        ran.append(self.op.name)
+        return run(self, roots)
+
+    monkeypatch.setattr(Recipe, "run", counted)
+    x = torch.rand(2, 4, 3, 3, requires_grad=True)
+    with memory.recompute():
+        y = F.group_norm(x + 1, 2)
+    y.square().sum().backward()
+    assert sorted(ran) == ["add", "native_group_norm"]

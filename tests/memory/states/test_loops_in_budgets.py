@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from cugrad.memory.budgeting.lessons import Lessons
+from cugrad.memory.recomputing.values import Value
 from tests.support.budget_loops import Loop, draw, judged, main
 
 pytestmark = pytest.mark.usefixtures("nothing_stays_placed", "quick_plans")
@@ -41,6 +43,21 @@ def test_the_least_that_is_named_is_enough(seed: int, changes: dict[str, Any]) -
     """And it does not depend on the limit that was too small."""
     verdict = judged(dataclasses.replace(draw(seed), **changes))
     assert verdict.tries == 2 and not verdict.faults
+
+
+def test_a_plan_that_a_step_has_exceeded_is_corrected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the places stay as they are: it is not followed again."""
+    monkeypatch.setattr(Value, "was_given", lambda value: None)  # which plans do not foresee
+    over: list[int] = []
+    check = Lessons.check
+
+    def noted(self: Lessons, peak: int, why: str) -> None:
+        over.extend([peak] * (peak > self.limit and "corrects" in why))
+        check(self, peak, why)
+
+    monkeypatch.setattr(Lessons, "check", noted)
+    judged(draw(40))
+    assert len(over) == 2
 
 
 def test_the_program_says_what_went_wrong(
