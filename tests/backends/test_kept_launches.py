@@ -85,6 +85,13 @@ def filled(x: Any, y: Any) -> list[Any]:
     return [w, v, w * v, u, *[z.float() for z in (*parts, mask, whole)]]
 
 
+def by_indices_of_a_part(x: Any, y: Any) -> list[Any]:
+    """Whose gradients are copied into zeros, since indices reach a part of what they look at."""
+    few = cugrad.tensor([[2, 0, 1], [0, 3, 1]], device=x.device)
+    both = [x.scatter_reduce(0, few, y, how) for how in ("amax", "prod", "sum")]
+    return [*both, x.gather(0, few), x.reshape(4, 2, 3).gather(0, few[:, None, :2])]
+
+
 CASTS = cugrad.float64, cugrad.int32, cugrad.bfloat16, cugrad.bool
 SHAPE, INDEX = (4, 6), cugrad.tensor([2, 0, 2], device="cpu")
 PROGRAMS = {
@@ -105,6 +112,7 @@ PROGRAMS = {
     "cat of one tensor": Program(lambda x: cugrad.cat([x]), (SHAPE,)),
     "cat of one tensor twice": Program(lambda x, y: cugrad.cat([x, y, x]), (SHAPE, SHAPE)),
     "stack": Program(lambda *x: cugrad.stack(x, 1), (SHAPE, SHAPE)),
+    "by indices of a part": Program(by_indices_of_a_part, (SHAPE, SHAPE)),
     "by an index": Program(
         lambda x: [x[i.to(x.device)] for i in (INDEX, INDEX.flip(0), INDEX.int())], (SHAPE,)
     ),
