@@ -229,8 +229,8 @@ def difference(
 
 
 def sharing(mine: Any, theirs: Any, my_given: Any, given: Any) -> str | None:
-    """How a result differs from PyTorch's as memory: whether it shows an argument's, and whether
-    each of its elements has a place of its own.
+    """How a result differs from PyTorch's as memory: whether it is a view, or shows an argument's,
+    and whether each of its elements has a place of its own.
     """
     pairs = zip(tensors(my_given), tensors(given))
     arguments = [(x, y) for x, y in pairs if x.numel() and x.stride() == y.stride()]
@@ -239,6 +239,8 @@ def sharing(mine: Any, theirs: Any, my_given: Any, given: Any) -> str | None:
             return f"output {i} is a {type(x._array).__name__}, and no array"
         if not y.numel() or type(x) is not Tensor:
             continue
+        if x._is_view() and not y._is_view():
+            return f"output {i} is a view, PyTorch's is not"
         spread = [any(s == 0 and n > 1 for s, n in zip(t.stride(), t.shape)) for t in (x, y)]
         if spread[0] and not spread[1]:
             return f"output {i} is expanded, PyTorch's is not"

@@ -49,6 +49,8 @@ DIFFERENT: list[Difference] = [
         "__radd__", "__rmul__", "__rand__", "__ror__", "__rxor__")],
     *[Difference(op, "output 1", TIES) for op in (
         "sort", "topk", "kthvalue", "median", "nanmedian", "mode")],
+    *[Difference(op, "is a view", "pieces whose changes autograd follows") for op in (
+        "unsafe_chunk", "unsafe_split")],
     Difference("argsort", "values, such as", TIES),
     *[Difference(op, "out tensor to have dtype", OUT_DTYPE) for op in ("aminmax", "gather")],
     Difference("multinomial", "expects Long tensor out", OUT_DTYPE),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
+from ...autograd.recording.record import recorded
 from ...tensor import Tensor
 from ..creation.factories import full
 from ..creation.ranges import arange
@@ -59,7 +60,7 @@ def segment_reduce(
     if not unsafe and is_looked_at(sizes._array):
         _check(sizes, extent)
     rows, segments = before.numel(), sizes.shape[-1]
-    flat = data.reshape(rows * extent, -1)
+    flat = data.reshape(rows * extent, after.numel())
     counts = sizes.reshape(-1)
     numbers = arange(rows * segments, device=data.device)
     index = repeat_interleave(numbers, counts, output_size=flat.shape[0])
@@ -70,7 +71,7 @@ def segment_reduce(
     if reduce == "mean":
         least = 0 if initial is None else 1
         result = result / counts.clamp(min=least).to(data.dtype).unsqueeze(1)
-    return result.reshape(*before, segments, *after)
+    return recorded.unsafe_view(result, (*before, segments, *after))
 
 
 def _lengths(data: Tensor, lengths: Any, indices: Any, offsets: Any, axis: int) -> Tensor:

@@ -82,7 +82,7 @@ def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = N
             f"input of {len(shape)} dims and padding for {count}"
         )
     for d, ((a, b), n) in enumerate(zip(pairs, shape)):
-        if d and not n:
+        if d and not n and mode != "circular":
             raise RuntimeError(
                 f"pad: expected input with no empty dims other than the batch, got {list(shape)}"
             )

@@ -20,13 +20,12 @@ __all__ = [
 def conv_padding(
     padding: Ints | str, kernel_size: Sequence[int], stride: Ints, dilation: Ints
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """A padding of numbers, "same" or "valid" as (padding on each side, outputs to drop in front).
+    """A padding of numbers, "same" or "valid" as (padding on each side, what is padded behind too).
 
-    "same" pads by dilation * (kernel - 1) in all. An odd total has its odd one behind: that is one
-    more on both sides, less the first row or column of the result.
+    "same" pads by dilation * (kernel - 1) in all. An odd total has its odd one behind.
 
     >>> conv_padding("same", (3, 4), 1, 1)
-    ((1, 2), (0, 1))
+    ((1, 1), (0, 1))
     """
     n = len(kernel_size)
     if not isinstance(padding, str):
@@ -38,7 +37,7 @@ def conv_padding(
     if set(numbers(stride, n)) != {1}:
         raise ValueError("padding='same' is not supported for strided convolutions")
     total = [d * (k - 1) for d, k in zip(numbers(dilation, n), kernel_size)]
-    return tuple([(t + 1) // 2 for t in total]), tuple([t % 2 for t in total])
+    return tuple([t // 2 for t in total]), tuple([t % 2 for t in total])
 
 
 def _settings(name: str, n: int, **settings: Ints) -> list[tuple[int, ...]]:
@@ -116,13 +115,14 @@ def _conv(
     if isinstance(padding, str):
         if padding == "same" and set(strides) != {1}:
             raise RuntimeError("padding='same' is not supported for strided convolutions")
-        around, spare = conv_padding(padding, weight.shape[2:], strides, dilations)
+        around, behind = conv_padding(padding, weight.shape[2:], strides, dilations)
     else:
-        (around,), spare = _settings(name, n, padding=padding), (0,) * n
+        (around,), behind = _settings(name, n, padding=padding), (0,) * n
     _check_channels(x, weight, bias, weight.shape[1] * groups, weight.shape[0], groups)
-    result = recorded.convolution(x, weight, bias, strides, around, dilations, groups)
-    if any(spare):
-        result = result[(..., *[slice(drop, None) for drop in spare])].contiguous()
+    padded = x
+    if any(behind):
+        padded = recorded.constant_pad_nd(x, ((0, 0), (0, 0), *[(0, more) for more in behind]), 0)
+    result = recorded.convolution(padded, weight, bias, strides, around, dilations, groups)
     return result if x is input else result.squeeze(0)
 
 
