@@ -45,11 +45,14 @@ def test_each_file_is_run_by_the_first_that_asks(tmp_path: Path) -> None:
 
 
 def test_a_failure_that_ends_the_run_ends_it(tmp_path: Path) -> None:
-    session = Session({"a": 3})
+    session, other = Session({"a": 3, "b": 1}), Session({"a": 3, "b": 1})
     session.shouldfail = "stopping after 1 failures"
+    turns = Turns(str(tmp_path / "turns"))
     with pytest.raises(RuntimeError, match="stopping"):
-        run(session, Turns(str(tmp_path / "turns")))  # type: ignore[arg-type]
+        run(session, turns)  # type: ignore[arg-type]
     assert len(session.ran) == 1
+    run(other, turns)  # type: ignore[arg-type]
+    assert other.ran == []
 
 
 def test_the_processes_say_what_they_ran_in_all() -> None:

@@ -23,6 +23,7 @@ from typing import Any, TextIO
 import pytest
 
 OPTION = "--in-turns"
+NO_MORE = "no more"  # stands where a file would that all of them have
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?|deselected|x\w+|warnings?)\b")
 
 
@@ -43,7 +44,7 @@ class Turns:
         """Whether it is this process that has it: the first to ask."""
         with self.alone() as file:
             file.seek(0)
-            if name in file.read().splitlines():
+            if {name, NO_MORE} & {*file.read().splitlines()}:
                 return False
             file.write(f"{name}\n")
             return True
@@ -60,35 +61,42 @@ def run(session: pytest.Session, turns: Turns) -> None:
     while item is not None:
         following = next(mine, None)
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-        if session.shouldfail:
-            raise session.Failed(session.shouldfail)
-        if session.shouldstop:
+        if session.shouldfail or session.shouldstop:
+            turns.takes(NO_MORE)  # the others end with what they have
+            if session.shouldfail:
+                raise session.Failed(session.shouldfail)
             raise session.Interrupted(session.shouldstop)
         item = following
 
 
 def main(words: list[str]) -> int:
-    """Prints what each process says, and how many tests passed in all; the first status that is
-    not 0 becomes this one's.
+    """Prints what the first process says as it goes, then what the others have said, and how many
+    tests passed in all; the first status that is not 0 becomes this one's.
     """
     number, *rest = words
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pytest", OPTION, str(Path(folder, "turns")), *rest]
-        outputs = [Path(folder, f"output {k}") for k in range(int(number))]
-        processes: list[subprocess.Popen[Any]] = []
+        outputs = [Path(folder, f"output {k}") for k in range(1, int(number))]
+        first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        begun, last = [first], [""]
         for path in outputs:
             with path.open("wb") as file:
-                processes.append(subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT))
+                begun.append(subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT))
         try:
-            codes = [process.wait() for process in processes]
+            assert first.stdout is not None
+            for line in first.stdout:
+                last[0] = line.decode(errors="replace")
+                print(last[0], end="", flush=True)
+            codes = [process.wait() for process in begun]
         except KeyboardInterrupt:  # it is theirs too, if it comes from the terminal
-            codes = [_ended(process) for process in processes]
-        counts: collections.Counter[str] = collections.Counter()
+            codes = [_ended(process) for process in begun]
         for path in outputs:
             text = path.read_text("utf-8", "replace")
             print(text, flush=True)
-            for count, what in COUNT.findall("".join(text.splitlines()[-1:])):
-                counts[what] += int(count)
+            last += text.splitlines()[-1:]
+        counts: collections.Counter[str] = collections.Counter()
+        for count, what in COUNT.findall("\n".join(last)):
+            counts[what] += int(count)
         print("in all:", ", ".join(f"{count} {what}" for what, count in counts.items()), flush=True)
         return next((code for code in codes if code), 0)
 
