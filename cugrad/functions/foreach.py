@@ -44,6 +44,8 @@ def _checked(name: str, tensors: Any, *others: Any) -> None:
             f"{name}(): argument 'self' (position 1) must be tuple of Tensors, not "
             f"{type(tensors).__name__}"
         )
+    if not tensors:
+        raise RuntimeError("Tensor list must have at least one tensor.")
     for other in others:
         if isinstance(other, (list, tuple)) and len(other) != len(tensors):
             raise RuntimeError(
@@ -151,7 +153,7 @@ def _norm(self: Any, ord: float = 2, dtype: Any = None) -> tuple[Tensor, ...]:
     """The norm of each tensor as a vector."""
     _checked("_foreach_norm", self)
     norms: list[Any] = [None] * len(self)
-    if dtype is None and self and not isinstance(ord, str) and are_plain(self):
+    if dtype is None and not isinstance(ord, str) and are_plain(self):
         norms = norms_together(self, float(ord))
     return tuple([x.norm(ord, dtype=dtype) if n is None else n for x, n in zip(self, norms)])
 
@@ -159,7 +161,7 @@ def _norm(self: Any, ord: float = 2, dtype: Any = None) -> tuple[Tensor, ...]:
 def _max(self: Any) -> tuple[Tensor, ...]:
     """The largest element of each tensor."""
     _checked("_foreach_max", self)
-    largest: Any = largest_together(self) if self and are_plain(self) else [None] * len(self)
+    largest: Any = largest_together(self) if are_plain(self) else [None] * len(self)
     return tuple([x.max() if y is None else y for x, y in zip(self, largest)])
 
 

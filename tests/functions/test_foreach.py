@@ -77,6 +77,15 @@ def test_results_of_a_checkpoint_are_followed() -> None:
     assert x.grad.tolist() == [3.0, 3.0]
 
 
+@pytest.mark.parametrize("name", ["add", "mul_", "norm", "max", "copy_", "pow", "sqrt", "zero_"])
+def test_a_list_of_nothing(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    rest = {"add": [1.0], "mul_": [[]], "copy_": [[]], "pow": [2.0]}.get(name, [])
+    for t in (cugrad, torch):
+        with pytest.raises(RuntimeError, match="^Tensor list must have at least one tensor.$"):
+            getattr(t, f"_foreach_{name}")([], *rest)
+
+
 def test_lists_that_do_not_fit() -> None:
     with pytest.raises(RuntimeError, match="must have the same number of tensors, got 3 and 2"):
         cugrad._foreach_add_(lists(cugrad, 0), lists(cugrad, 1)[:2])
