@@ -210,11 +210,11 @@ def judged(loop: Loop) -> Verdict:
             host = int(loop.host * 3 * sum(p.nbytes for p in net.parameters()))
         capacity = None if loop.capacity is None else int(loop.capacity * limit)
         with simulated.configured(capacity=capacity), memory.budget(
-            limit, model=net, optimizer=optimizer, host_limit=host, bring_back=loop.capacity is None
+            limit, model=net, optimizer=optimizer, host_limit=host,
+            bring_back=loop.capacity is None, step=loop.step or "behind backward",
         ) as plan:  # fmt: skip
             losses = loop.train(net, optimizer)
-            peak = device.max_memory_allocated()
-        return losses, peak, plan
+        return losses, plan.peak(), plan
 
     gc.collect()
     base = device.memory_allocated()

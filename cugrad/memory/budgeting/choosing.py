@@ -271,7 +271,7 @@ class ModelParts:
         for kind in KINDS:
             there = places[kind] == "device" or self.on_host and places[kind] != "disk"
             stay += self.sums[kind][-1] - (0 if there else self.sums[kind][count])
-            if not there and not steps:
+            if not there and not (steps and kind == "states"):  # others are there for backward
                 bucket += self._together(count, window, self._largest(kind, count, window))
         return stay + max(bucket, self._beside_rest(count))
 

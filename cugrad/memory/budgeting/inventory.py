@@ -172,7 +172,7 @@ class Inventory:
         several = [places]
         if all(map(steps_by_buckets, self.optimizers)) and not layout.on_host:
             on_device = dict.fromkeys(KINDS, "device")
-            several += [{**on_device, "states": "host"},
+            several += [dict.fromkeys(KINDS, "host"), {**on_device, "states": "host"},
                         {**on_device, "states": "host", "gradients": "host"}]  # fmt: skip
         every = [
             self.at(chosen, self.step, layout, k)

@@ -166,8 +166,9 @@ class StatesOfBudget:
         """The first step begins: now it is known what the device has beside the model."""
         chosen, lessons, self._others = self.chosen, self.owner._lessons, self._others_now()
         assert chosen is not None
-        if chosen.away < chosen.layout.count:
-            least = self.inventory.frugal(lambda each: each.in_step + self._others)
+        needs = lambda each: each.in_step + self._others
+        if chosen.away < chosen.layout.count or needs(chosen) > self.owner.limit:
+            least = self.inventory.frugal(needs)
             if not least.is_like(chosen):
                 self._go_on(least)
             chosen = least

@@ -45,6 +45,15 @@ def test_the_least_that_is_named_is_enough(seed: int, changes: dict[str, Any]) -
     assert verdict.tries == 2 and not verdict.faults
 
 
+def test_a_first_step_has_room_on_the_host() -> None:
+    """That of an optimizer that computes in more than the device has, beside the batch."""
+    settings: dict[str, Any] = {"optimizer": "Adafactor", "settings": {}, "host": None}
+    changes: dict[str, Any] = {"width": 128, "depth": 4, "batch": 64, "share": 0.6}
+    loop = dataclasses.replace(draw(3), **LAYERS | settings | changes, step="during backward")
+    verdict = judged(loop)
+    assert verdict.tries == 1 and not verdict.faults
+
+
 def test_a_plan_that_a_step_has_exceeded_is_corrected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the places stay as they are: it is not followed again."""
     monkeypatch.setattr(Value, "was_given", lambda value: None)  # which plans do not foresee
