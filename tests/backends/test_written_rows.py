@@ -225,15 +225,37 @@ else:
         op = TABLE[run.case.name]
         return repeat(op.inputs[0]) if op.variadic else op.inputs
 
-    def checked(run: Run, compare: bool) -> None:
-        args = operands(run)
+    class Functions:
+        """Those of rows, with what they keep. `compiled` runs each case by them; what is compared
+        then is what they launch again.
+        """
+
+        def __init__(self) -> None:
+            self._forwards: dict[str, Any] = {}
+            self._backwards: dict[Any, Any] = {}
+
+        def forward(self, op: Any) -> Any:
+            if op.name not in self._forwards:
+                self._forwards[op.name] = registry.forward_of(op, lambda *args, **params: None)
+            return self._forwards[op.name]
+
+        def backward(self, op: Any, names: tuple[str, ...]) -> Any:
+            mask = sum(1 << op.inputs.index(n) for n in names)
+            if (op.name, mask) not in self._backwards:
+                self._backwards[op.name, mask] = registry.backward_of(op, mask, raw)
+            return self._backwards[op.name, mask]
+
+    PLAIN, BY_COLUMNS, BY_RANGES = Functions(), Functions(), Functions()
+
+    def checked(run: Run, compare: bool, functions: Functions = PLAIN) -> None:
+        args, op = operands(run, int(compare)), TABLE[run.case.name]
         if run.case.forward:
-            results = run_forward(run, args)
+            results = run_forward(run, args, functions.forward(op))
             if compare:
                 for k, expected in enumerate(by_row(run, args)):
                     agree(results[k], expected, run, f"result {k}")
         for names in run.case.gradients:
-            got, expected = run_backward(run, args, names)
+            got, expected = run_backward(run, args, names, functions.backward(op, names))
             for name, x, y in zip(inputs_of(run), got, expected):
                 assert (x is None) == (y is None), f"{run}: gradient of {name}"
                 if compare and y is not None:
@@ -248,10 +270,10 @@ else:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(direct, "FEW", 0)
                 for run in by_columns():
-                    checked(run, compare=False)
+                    checked(run, False, BY_COLUMNS)
                 with_ranges(patch)
                 for run in by_ranges():
-                    checked(run, compare=False)
+                    checked(run, False, BY_RANGES)
         yield
         fake_cuda.CHECKS = False
 
@@ -277,7 +299,7 @@ else:
         monkeypatch.setattr(windows, "WORKSPACE", 8000)  # bytes: of one image or two of three
         monkeypatch.setattr(direct, "FEW", 0)
         for run in by_columns():
-            checked(run, compare=True)
+            checked(run, True, BY_COLUMNS)
 
     def by_ranges() -> list[Run]:
         names = ("embedding_dense_backward", "index_select_backward", "index_add", "index_backward",
@@ -292,7 +314,7 @@ else:
     def test_rows_are_added_up_by_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
         with_ranges(monkeypatch)
         for run in by_ranges():
-            checked(run, compare=True)
+            checked(run, True, BY_RANGES)
 
     STATISTICS = [("float32", "float32"), ("float16", "float32"), (BFLOAT16, BFLOAT16),
                   ("float64", "float64")]  # fmt: skip
