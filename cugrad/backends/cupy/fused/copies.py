@@ -120,7 +120,7 @@ copy_into = straight(
     lambda names: key_text(
         ["wanted.number", form_of_array(names[0]), of_array_or_value(names[1])], names
     ),
-    _copy_into, _begin_into,
+    _copy_into, _begin_into, within=True,
 )  # fmt: skip
 
 

@@ -54,7 +54,7 @@ def _begin(a: Array, b: Any) -> Any:
     return plan.run([a, b])[0], plan.straight(NAMES, NAMES, "y0"), None
 
 
-plus = straight(NAMES, lambda _: KEY, _plus, _begin)  # a + b
+plus = straight(NAMES, lambda _: KEY, _plus, _begin, within=True)  # a + b
 
 
 def add_to(a: Array, b: Any) -> Array:

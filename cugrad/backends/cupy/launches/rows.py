@@ -12,6 +12,7 @@ import numpy as np
 from ....dtypes import is_floating
 from ...moments import waiting
 from ...wanted import wanted
+from .starting import noted
 from .straight import Function
 
 __all__ = [
@@ -90,7 +91,7 @@ def key({names}):
     return {key}
 
 def run({signature}):
-    {opening}
+    {opening}{within}
     try:
         _launch, _, _ = launches[{key}]
     except Exception:  # nothing is kept, or an operand is of another kind
@@ -100,10 +101,14 @@ def run({signature}):
     _answer = _launch({names})
     return general({names}) if _answer is None else _answer
 """
+# What a run that is noted down calls launches anew: what is kept is not noted.
+WITHIN = """
+    if noted.calls is not None:
+        return general({names})"""
 # What texts of keys refer to.
 SCOPE = {
     "wanted": wanted, "waiting": waiting, "ndarray": ndarray, "named": named, "UNFIT": UNFIT,
-    "named_form": named_form,
+    "named_form": named_form, "noted": noted,
 }  # fmt: skip
 Launches = dict[Any, tuple[Function, Any, Any]]
 
@@ -125,12 +130,13 @@ class Kept(NamedTuple):
 
 def straight(
     names: Sequence[str], key: Callable[..., str], general: Function, begin: Function,
-    defaults: Mapping[str, Any] | None = None, opening: str = "pass",
+    defaults: Mapping[str, Any] | None = None, opening: str = "pass", within: bool = False,
 ) -> Any:  # fmt: skip
     """`general` as a function of `names`, by the launches that are kept where `key` is the same.
 
     `begin(*arguments)` answers as `general` does, with the launch to keep for arguments of their
     form, or None, and with what nodes are told. `opening` is a line that makes names of `names`.
+    `within`: what written kernels call, whose run may be noted down.
     """
     launches: Launches = {}
     by_forms: Launches = {}
@@ -157,7 +163,11 @@ def straight(
     signature = ", ".join(f"{n}=default_{n}" if n in defaults else n for n in names)
     exec(
         STRAIGHT.format(
-            names=", ".join(names), key=key(names), signature=signature, opening=opening
+            names=", ".join(names),
+            key=key(names),
+            signature=signature,
+            opening=opening,
+            within=WITHIN.format(names=", ".join(names)) if within else "",
         ),
         scope,
     )

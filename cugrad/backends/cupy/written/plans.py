@@ -47,7 +47,7 @@ def kept(
         operands = {name: x for name, x in zip(arrays, args) if type(x) is ndarray}
         return *noted_run(lambda: function(*args), names, operands), None
 
-    return straight(names, lambda _: key, function, begin)
+    return straight(names, lambda _: key, function, begin, within=True)
 
 
 def noted_run(

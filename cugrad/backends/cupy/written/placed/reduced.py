@@ -100,8 +100,8 @@ def scatter_reduce_backward(call: NodeCall) -> tuple[Array | None, ...] | None:
         (g, x, src, result, lines.indices, *tallies, *grads, *last))  # fmt: skip
     whole, part = call.shape("src"), grads[1]
     if part is not None and index.shape != whole:
-        grads[1] = begin(ndarray(whole, g.dtype))  # `general`: what is kept of a copy is not noted
-        if copy_into.general(beginning_of(grads[1], index), part) is None:
+        grads[1] = begin(ndarray(whole, g.dtype))
+        if copy_into(beginning_of(grads[1], index), part) is None:
             return None
     return call.answer(self=grads[0], src=grads[1])
 

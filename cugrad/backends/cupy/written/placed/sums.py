@@ -158,8 +158,7 @@ def _in_a_part(grad: Array, index: Array, result: Array, dim: int) -> Array | No
         return None
     shape = tuple([result.shape[d] if d == dim else n for d, n in enumerate(index.shape)])
     sums = None if shape == result.shape else gather_backward(grad, index, shape, dim)
-    # `general`: what is kept of a copy is not noted
-    if sums is None or copy_into.general(begin(result)[tuple(map(slice, shape))], sums) is None:
+    if sums is None or copy_into(begin(result)[tuple(map(slice, shape))], sums) is None:
         return None
     return result
 
