@@ -288,7 +288,7 @@ def _halves_for(
 ) -> Halves | None:
     """The form of the gradients of two inputs that may be halves of one array."""
     kept = dict(zip(op.saves(mask), saved))
-    both = [kept.get(name) for i, name in enumerate(op.inputs) if mask >> i & 1]
+    both: list[Any] = [kept.get(name) for i, name in enumerate(op.inputs) if mask >> i & 1]
     if len(both) != 2 or len(results) != 2:
         return None
     first, second = both
