@@ -190,18 +190,16 @@ else:
     from cugrad.backends.cupy.written.sliding import direct, windows
     from cugrad.backends.moments import RunningStatistics, track_moment, waiting
 
-    def run_forward(run: Run, args: list[Any], function: Any = None) -> Any:
+    def run_forward(run: Run, args: list[Any], function: Any) -> Any:
         op = TABLE[run.case.name]
         full_args = [on_device(x, layout_of(run, k)) for k, x in enumerate(args)]
         params = {**op.defaults, **run.case.params}
         rest = [on_device(params[n]) for n in op.params]
-        value = (function or registry.FORWARDS[op.name])(*full_args, *rest)
+        value = function(*full_args, *rest)
         assert value is not None, f"{run}: declined"
         return value if isinstance(value, tuple) else (value,)
 
-    def run_backward(
-        run: Run, args: list[Any], names: tuple[str, ...], function: Any = None
-    ) -> Any:
+    def run_backward(run: Run, args: list[Any], names: tuple[str, ...], function: Any) -> Any:
         """Gradients of some inputs by the kernels, and by the row's formulas."""
         op = TABLE[run.case.name]
         mask = sum(1 << op.inputs.index(n) for n in names)
@@ -212,7 +210,6 @@ else:
         operands = args[0] if op.variadic else args
         shapes = tuple([getattr(x, "shape", ()) for x in operands])
         params = {**op.defaults, **run.case.params}
-        function = function or registry.backward_of(op, mask, raw)
         assert function is not None
         kernels = [on_device(x, run.layout) for x in saved]
         meta = shapes, params, tuple([getattr(x, "dtype", None) for x in operands]), None, False
@@ -367,10 +364,9 @@ else:
     def in_turn(first: Run) -> None:
         """The same functions are given operands that lie otherwise in turn, each time others."""
         op = TABLE[first.case.name]
-        masks = {names: sum(1 << op.inputs.index(n) for n in names)
-                 for names in first.case.gradients}  # fmt: skip
-        back = {names: registry.backward_of(op, mask, raw) for names, mask in masks.items()}
-        forward = registry.forward_of(op, lambda *args: None) if first.case.forward else None
+        functions = Functions()
+        back = {names: functions.backward(op, names) for names in first.case.gradients}
+        forward = functions.forward(op) if first.case.forward else None
         for seed, layout in enumerate(FORMS):
             run = first._replace(layout=layout)
             args = operands(run, seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,8 +38,8 @@ def test_each_file_is_run_by_the_first_that_asks(tmp_path: Path) -> None:
     turns = [Turns(str(tmp_path / "turns")) for _ in range(2)]
     first, second = Session(files), Session(files)
     assert turns[1].takes("b")
-    run(first, turns[0])  # type: ignore[arg-type]
-    run(second, turns[1])  # type: ignore[arg-type]
+    run(first, turns[0])
+    run(second, turns[1])
     assert [name for name, _ in first.ran] == ["a 0", "a 1", "a 2", "c 0", "c 1"]
     assert [following for _, following in first.ran] == ["a 1", "a 2", "c 0", "c 1", None]
     assert second.ran == []
@@ -49,17 +50,28 @@ def test_a_failure_that_ends_the_run_ends_it(tmp_path: Path) -> None:
     session.shouldfail = "stopping after 1 failures"
     turns = Turns(str(tmp_path / "turns"))
     with pytest.raises(RuntimeError, match="stopping"):
-        run(session, turns)  # type: ignore[arg-type]
+        run(session, turns)
     assert len(session.ran) == 1
-    run(other, turns)  # type: ignore[arg-type]
+    run(other, turns)
     assert other.ran == []
 
 
-def test_the_processes_say_what_they_ran_in_all() -> None:
-    words = ["2", "-q", "-p", "no:cacheprovider", "tests/project/test_mutants.py",
-             "tests/project/test_prose.py", "-k", "nothing_of_this_name or prose"]  # fmt: skip
-    done = subprocess.run([sys.executable, "-m", "tests.support.in_turns", *words], cwd=ROOT,
+def said(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "tests.support.in_turns", *words], cwd=ROOT,
                           capture_output=True, text=True)  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    last = done.stdout.splitlines()[-1]
-    assert last.startswith("in all: ") and " passed" in last
+
+
+def test_the_processes_say_what_they_ran_in_all() -> None:
+    words = ["-q", "-p", "no:cacheprovider", "tests/project/test_prose.py",
+             "tests/project/test_sealed_state.py"]  # fmt: skip
+    alone, both = said("1", *words), said("2", *words)
+    assert alone.returncode == both.returncode == 0, both.stdout + both.stderr
+    last = both.stdout.splitlines()[-1]
+    assert alone.stdout.splitlines()[-1] == last and re.fullmatch(r"in all: \d+ passed", last)
+
+
+@pytest.mark.parametrize("words", [[], ["many"], ["0"], ["-1"]])
+def test_what_is_no_number_of_processes(words: list[str]) -> None:
+    done = said(*words)
+    assert done.returncode == 2 and done.stdout == ""
+    assert "want a number of processes first" in done.stderr and done.stderr.count("\n") == 1

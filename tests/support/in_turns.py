@@ -24,7 +24,7 @@ import pytest
 
 OPTION = "--in-turns"
 NO_MORE = "no more"  # stands where a file would that all of them have
-COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?|deselected|x\w+|warnings?)\b")
+COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?|xfailed|xpassed)\b")
 
 
 class Turns:
@@ -73,7 +73,10 @@ def main(words: list[str]) -> int:
     """Prints what the first process says as it goes, then what the others have said, and how many
     tests passed in all; the first status that is not 0 becomes this one's.
     """
-    number, *rest = words
+    number, *rest = words or [""]
+    if not number.isdecimal() or not int(number):
+        print(f"in_turns: got {number!r}, want a number of processes first", file=sys.stderr)
+        return 2
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pytest", OPTION, str(Path(folder, "turns")), *rest]
         outputs = [Path(folder, f"output {k}") for k in range(1, int(number))]
@@ -97,7 +100,8 @@ def main(words: list[str]) -> int:
         counts: collections.Counter[str] = collections.Counter()
         for count, what in COUNT.findall("\n".join(last)):
             counts[what] += int(count)
-        print("in all:", ", ".join(f"{count} {what}" for what, count in counts.items()), flush=True)
+        told = ", ".join(f"{count} {what}" for what, count in counts.items())
+        print(f"in all: {told or 'no tests'}", flush=True)
         return next((code for code in codes if code), 0)
 
 
