@@ -36,10 +36,23 @@ RESULTS = ROOT / "benchmarks" / "results"
 SPLIT = {"ops/test_rows_raw": 4, "ops/test_rows_recorded": 8}
 # What only a GPU can show comes first, in this order: files, or folders of them.
 FIRST = [
-    "memory/offload/test_cuda", "memory/offload/test_conformance", "backends",
+    "memory/offload/test_cuda", "memory/offload/test_conformance", "backends/test_kept_complex",
+    "backends/test_captured_rows", "backends/test_tables", "backends/test_lent_memory",
+    "ops/test_rows_recorded", "backends",
     "profiler/test_device", "memory/offload", "nn/test_amp", "ops/test_rows_raw", "profiler",
     "memory", "optim",
 ]  # fmt: skip
+# Tests of kernels that run elsewhere on the CPU: the file, and in how many shards.
+KERNELS = {
+    "backends/test_written_rows": 4, "backends/test_fused_rows": 2, "optim/test_together": 2,
+    "functions/test_together": 1, "backends/test_written_sampling": 1,
+    "backends/test_written_attention": 1, "backends/test_halves": 1,
+    "autograd/test_known_forms": 1, "backends/test_kept_launches": 1,
+    "backends/test_written_puts": 1, "backends/test_written_cells": 1,
+    "backends/test_written_alignments": 1, "backends/test_fused_layouts": 1,
+    "backends/test_fused_complex": 1, "backends/test_memory_order": 1, "func/test_fuse": 1,
+    "functions/test_last_values": 1,
+}  # fmt: skip
 FILES = 4  # that a shard has: each process imports for seconds, and compiles what others have not
 # CuPy compiles a kernel (0.2 to 1 s of one core) for each function, set of dtypes and number of
 # dims that a test is the first to use; that, not the GPU, is what a shard waits for. Each process
@@ -62,8 +75,13 @@ SMOKE = [
     ("smoke: example", ["examples/offload_gpt.py", "--device", "cuda", "--steps", "50"]),
     ("smoke: demo", ["examples/train_digits.py", "--device", "cuda", "--epochs", "1"]),
 ]  # fmt: skip
+SMOKE += [
+    (f"{name} kernels {i}/{n}", ["-m", "pytest", "-v", "-rsfE", "--tb=short",
+     "-p", "tests.support.on_gpu", f"--shard={i}/{n}", f"tests/{name}.py"])
+    for name, n in KERNELS.items() for i in range(1, n + 1)
+]  # fmt: skip
 NEEDS = {"smoke: demo": ("sklearn", "matplotlib", "tqdm")}  # it is left out where one is missing
-SMOKE_LIMIT = 120.0
+SMOKE_LIMIT = 170.0
 
 
 # What is run after the suite: (title, command line), the most telling first. The time may be over
@@ -373,7 +391,7 @@ def run_all(report: Report, options: argparse.Namespace, logs: Path) -> None:
         report.add(shard, log)
         return shard
 
-    smoke = [shard for shard in report.suite if shard.title.startswith("smoke")]
+    smoke = [shard for shard in report.suite if not shard.files]
     rest = [shard for shard in report.suite if shard not in smoke]
     ends = deadline - options.budget / 4 * (options.benchmarks != "^$")
     with ThreadPoolExecutor(options.jobs) as pool:  # no core waits for the last of the smoke

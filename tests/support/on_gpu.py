@@ -1,0 +1,29 @@
+"""Has tests that know the CuPy of NumPy's making run on a GPU: `pytest -p tests.support.on_gpu`.
+
+Their kernels are NVRTC's then, their arrays CuPy's; what counts launches or waits, which only the
+stand-in can, fails or is left out by whoever names the tests (ci/gpu.py).
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import cupy
+import pytest
+
+from tests.support import fake_cuda
+
+fake_cuda.REAL = cupy
+fake_cuda.clothed = lambda value: cupy.array(value, order="K")  # type: ignore[assignment]
+fake_cuda.compiled_together = nullcontext  # type: ignore[assignment]
+cupy.ndarray._host = property(cupy.asnumpy)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef: Any, request: pytest.FixtureRequest) -> object:
+    """Kernels are compiled as they are launched, not all of a file before its first test."""
+    if fixturedef.argname != "compiled":
+        return None
+    fixturedef.cached_result = (None, fixturedef.cache_key(request), None)
+    return True
