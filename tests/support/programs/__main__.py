@@ -2,7 +2,7 @@
 
 `python -m tests.support.programs --count 1000` runs so many, `--seconds 3600` for so long; `--seed`
 begins with one, and `--seed 7 --show` prints the program of one. With `--device cuda` they run on
-the CuPy that NumPy plays, again and again with operands that lie otherwise.
+the CuPy that NumPy plays, again and again with operands that lie otherwise; with `gpu` on a GPU.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 import time
 from collections import Counter
 
-CHUNK = {"simulated": 200, "cuda": 20}  # programs in one process
+CHUNK = {"simulated": 200, "cuda": 20, "gpu": 100}  # programs in one process
 
 
 def supervise(options: argparse.Namespace) -> int:
@@ -62,6 +62,14 @@ def play_cuda() -> None:
     fake_cuda.install()
 
 
+def play_gpu() -> None:
+    """Has programs run on the GPU that there is, with CuPy's kernels and NVRTC's."""
+    os.environ["CUGRAD_DEVICE"] = "cpu"  # where no other is named
+    from tests.support import on_gpu
+
+    assert on_gpu.fake_cuda.COUNT == 1
+
+
 def said(counts: Counter[str]) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
@@ -80,6 +88,8 @@ def main() -> int:
         return supervise(options)
     if options.device == "cuda":
         play_cuda()
+    if options.device == "gpu":
+        play_gpu()
     from .campaign import chunk, draw
 
     if options.show:

@@ -32,6 +32,7 @@ from .contexts import (
     MOVING,
     MOVING_ON_HOST,
     ON_CUDA,
+    ON_GPU,
     PLACES,
     ROUNDING,
     aftermath,
@@ -280,13 +281,14 @@ def chunk(seed: int, count: int, contexts: int) -> int:
     torch.set_num_threads(1)
     importlib.import_module("scipy.special")  # not first where a program has left no memory for it
     # a statement that takes more is refused, and dropped
-    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, resource.RLIM_INFINITY))
+    if not ON_GPU:  # whose memory has addresses in each process
+        resource.setrlimit(resource.RLIMIT_AS, (8 << 30, resource.RLIM_INFINITY))
     search.WORK //= 100  # any plan of a budget will do
     campaign = Campaign(contexts)
     gc.disable()
     for first in range(seed, seed + count, TOGETHER):
         seeds = range(first, min(first + TOGETHER, seed + count))
-        if wanted.fused and ON_CUDA is not None:
+        if wanted.fused and ON_CUDA is not None and not ON_GPU:
             compile_kernels(seeds, contexts)
         for number in seeds:
             try:

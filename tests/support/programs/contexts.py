@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -75,6 +76,7 @@ def passing() -> Any:
 
 # The CuPy made of NumPy, where this process has it: it is the device of programs then.
 ON_CUDA = fake_cuda.REAL
+ON_GPU = "tests.support.on_gpu" in sys.modules  # where CuPy is no stand-in
 
 # Entered around some of a program's statements.
 CONTEXTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
