@@ -410,6 +410,7 @@ def run_all(report: Report, options: argparse.Namespace, logs: Path) -> None:
         if target.exists():
             report.numbers[title] = json.loads(target.read_text())
             bench.tail = (logs / (re.sub(r"\W+", "-", title) + ".log")).read_text()
+            report.write()
 
 
 def smoke_shards(options: argparse.Namespace) -> list[Shard]:

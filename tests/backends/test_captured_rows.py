@@ -29,10 +29,10 @@ if not ON_DEVICE:
 else:
     ROWS = sorted(name for name in TABLE if samples.LINES.get(name))
 
-    # What waits for the device, copies from the host, or is cuSOLVER's
+    # What waits for the device, copies from the host, or is cuSOLVER's or cuSPARSE's
     REFUSED = (
-        "adaptive_max_pool", "bincount", "geqrf", "hist", "linalg_", "nonzero", "special_",
-        "to_device", "unique",
+        "adaptive_max_pool", "bincount", "geqrf", "hist", "linalg_", "nonzero", "sampled_product",
+        "sparse_product", "special_", "to_device", "unique",
     )  # fmt: skip
     LISTS = {"index", "index_backward", "index_put", "index_zero"}  # the samples' are the host's
 

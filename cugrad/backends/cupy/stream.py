@@ -87,9 +87,13 @@ class CudaStream:
 
 
 class CudaEvent:
-    """A point in a stream that another stream, or the host, can wait for."""
+    """A point in a stream that another stream, or the host, can wait for.
 
-    __slots__ = ("native",)
+    It keeps the stream: CUDA looks at that when another one waits, and a stream that CuPy has
+    destroyed meanwhile is an error of the context, or the end of the process.
+    """
+
+    __slots__ = ("native", "_stream")
 
     def __init__(
         self, timing: bool = False, blocking: bool = False, interprocess: bool = False
@@ -97,6 +101,7 @@ class CudaEvent:
         self.native = cupy.cuda.Event(
             block=blocking, disable_timing=not timing, interprocess=interprocess
         )
+        self._stream: Any = None  # a cupy.cuda.Stream
 
     @property
     def ptr(self) -> int:
@@ -105,7 +110,8 @@ class CudaEvent:
 
     def record(self, stream: AnyStream | None = None) -> None:
         """Marks the present end of `stream` (of the current stream if None)."""
-        self.native.record(None if stream is None else stream.native)
+        self._stream = on = cupy.cuda.get_current_stream() if stream is None else stream.native
+        self.native.record(on)
 
     def wait(self, stream: AnyStream | None = None) -> None:
         """Makes `stream` (the current stream if None) wait for this event."""
