@@ -30,6 +30,7 @@ NUMBERS = itertools.count(1)
 # Errors of captures
 UNSUPPORTED, INVALIDATED, UNJOINED, IMPLICIT = 900, 901, 904, 906
 CAPTURES: weakref.WeakSet[Capture] = weakref.WeakSet()  # that have not ended
+HANDLES: set[int] = set()  # of streams and events that are not destroyed
 LOCKED: dict[int, weakref.ref[PinnedMemoryPointer]] = {}  # page-locked memory by its address
 
 
@@ -50,6 +51,12 @@ def failure(status: int) -> Exception:
 
     error: Exception = runtime.CUDARuntimeError(status)
     return error
+
+
+def check_handle(owner: Stream | Event) -> None:
+    """CUDA's error, where the process does not end: of a stream or an event that is destroyed."""
+    if owner.ptr and owner.ptr not in HANDLES:
+        raise failure(709)  # cudaErrorContextIsDestroyed
 
 
 def refused(status: int) -> Exception:
@@ -91,9 +98,13 @@ class Stream:
         self.ptr = 0 if null else 0x1000 + 16 * next(NUMBERS)
         self.device_id = -1 if null else HERE.device
         STREAMS[self.ptr] = self
+        HANDLES.add(self.ptr)
         self.priority, self.is_non_blocking = priority or 0, non_blocking
         self.queue: deque[Marker | Callable[[], None]] = deque()
         self.capture: Capture | None = None  # the graph that is captured
+
+    def __del__(self) -> None:
+        HANDLES.discard(self.ptr)
 
     @classmethod
     def from_external(cls, stream: Any) -> Stream:
@@ -110,6 +121,8 @@ class Stream:
         return event
 
     def wait_event(self, event: Event) -> None:
+        check_handle(self)
+        check_handle(event)
         marker = event.marker
         if marker is None:
             return
@@ -286,11 +299,17 @@ class Event:
     def __init__(
         self, block: bool = False, disable_timing: bool = False, interprocess: bool = False
     ) -> None:
-        self.ptr = 0x2000 + 16 * next(NUMBERS)
+        self.ptr = 0x1008 + 16 * next(NUMBERS)
         self.marker: Marker | None = None
+        HANDLES.add(self.ptr)
+
+    def __del__(self) -> None:
+        HANDLES.discard(self.ptr)
 
     def record(self, stream: Stream | None = None) -> None:
         stream = stream or current()
+        check_handle(self)
+        check_handle(stream)
         self.marker = Marker(stream, stream.capture)
         if stream.queue:
             stream.enqueue(self.marker)

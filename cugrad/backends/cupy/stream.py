@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import cupy
+import numpy as np
 
 from ...runtime.kept import Switch
 
@@ -18,16 +19,29 @@ AnyEvent = Any
 PER_THREAD = 2  # CUDA's handle of the default stream of whatever thread uses it
 
 
+def owned(native: Any) -> Any:
+    """What keeps a handle of CUDA's from being destroyed before the last reference to it is gone.
+
+    The garbage collector runs the destructors of all that is in a cycle before it looks who refers
+    to it; a destructor of ours, that of a span of saved bytes, hands an event on to who uses the
+    memory next. The collector sees no reference that an array of objects has, and lets it be.
+    """
+    box = np.empty((), object)
+    box[()] = native
+    return box
+
+
 class CudaStream:
     """A queue of device work that runs in order; a value that equals another view of the same
     queue.
     """
 
-    __slots__ = ("native", "ptr")
+    __slots__ = ("native", "ptr", "_owned")
 
     def __init__(self, native: Any) -> None:
         self.native = native  # a cupy.cuda.Stream
         self.ptr: int = native.ptr  # the address of the cudaStream_t; 0 is the legacy default
+        self._owned = owned(native) if self.ptr else None
         if self.ptr == PER_THREAD:
             raise RuntimeError(
                 "CUDA's per-thread default stream is another one in each thread, and backward may "
@@ -87,13 +101,9 @@ class CudaStream:
 
 
 class CudaEvent:
-    """A point in a stream that another stream, or the host, can wait for.
+    """A point in a stream that another stream, or the host, can wait for."""
 
-    It keeps the stream: CUDA looks at that when another one waits, and a stream that CuPy has
-    destroyed meanwhile is an error of the context, or the end of the process.
-    """
-
-    __slots__ = ("native", "_stream")
+    __slots__ = ("native", "_owned")
 
     def __init__(
         self, timing: bool = False, blocking: bool = False, interprocess: bool = False
@@ -101,7 +111,7 @@ class CudaEvent:
         self.native = cupy.cuda.Event(
             block=blocking, disable_timing=not timing, interprocess=interprocess
         )
-        self._stream: Any = None  # a cupy.cuda.Stream
+        self._owned = owned(self.native)
 
     @property
     def ptr(self) -> int:
@@ -110,8 +120,7 @@ class CudaEvent:
 
     def record(self, stream: AnyStream | None = None) -> None:
         """Marks the present end of `stream` (of the current stream if None)."""
-        self._stream = on = cupy.cuda.get_current_stream() if stream is None else stream.native
-        self.native.record(on)
+        self.native.record(None if stream is None else stream.native)
 
     def wait(self, stream: AnyStream | None = None) -> None:
         """Makes `stream` (the current stream if None) wait for this event."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -193,6 +194,28 @@ def test_streams_are_the_same_in_every_thread() -> None:
 
     with pytest.raises(RuntimeError, match="CUPY_CUDA_PER_THREAD_DEFAULT_STREAM"):
         CudaStream(SimpleNamespace(ptr=2))
+
+
+@on_cuda
+def test_events_that_a_destructor_hands_on_are_not_destroyed() -> None:
+    """The collector runs destructors of all that is in a cycle, CUDA's too: see a span's."""
+    backend, handed = backends.get("cuda"), []
+
+    class Holder:
+        def __del__(self) -> None:
+            handed.append((self.event, self.stream))
+
+    for _ in range(8):
+        holder: Any = Holder()
+        holder.cycle, holder.stream = holder, backend.stream()
+        holder.event = holder.stream.record_event()
+        del holder
+        gc.collect()
+    assert len(handed) == 8
+    for event, stream in handed:
+        stream.wait_event(event)
+        event.record(stream)
+        stream.synchronize()
 
 
 @on_cuda
