@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 from .table import LINEAR, NONE, row
 
 NO_NODE = "torch::autograd::NotImplemented"  # of ops for which PyTorch has no formula at all
 
 
-def _in_backward(g: Any, function: str, node: str) -> NoReturn:
+def _in_backward(g: Any, function: str, node: str) -> None:
+    if not function:  # its gradient goes nowhere
+        return None
     if node == NO_NODE:
         raise RuntimeError(f"derivative for aten::{function} is not implemented")
     raise NotImplementedError(f"the derivative for '{function}' is not implemented.")

@@ -66,12 +66,12 @@ def drawn(*makers: Any) -> Callable[[Any], list[Any]]:
 # n elements in a row: fewer than a vector, a few more than some; more than 1024 threads' worth
 ROWS = [(3, 1), (5, 7), (9, 64), (2, 33), (4, 100), (2, 4100), (300, 40)]
 
-for count, n in ROWS:
+for count, n in ROWS:  # of one number the slope cancels out, 300 times as large on the way
     how = {"normalized_shape": (n,), "eps": 1e-5}
     whole = ("input", "weight", "bias"), ("input", "bias")
     case("native_layer_norm", f"{count} x {n}", drawn(normal(count, n), normal(n), normal(n)),
          how, whole if count < 300 else whole[:1],
-         slack=4.0 if n > 1 else 12.0)  # fmt: skip
+         slack=4.0 if n > 1 else 30.0)  # fmt: skip
     case("rms_norm", f"{count} x {n}", drawn(normal(count, n), normal(n)), how,
          (("input", "weight"),))  # fmt: skip
 for weight, bias in ((None, None), (normal(12), None), (None, normal(12))):

@@ -124,6 +124,7 @@ def test_importance_scores_by_position() -> None:
         assert layer.weight_mask.tolist() == [[1, 0, 1]]
 
 
+@pytest.mark.pinned_torch
 def test_forks_of_other_devices() -> None:
     for kind, same in (("cpu", True), (None, True), ("meta", False)):
         for lib in (cugrad, torch):

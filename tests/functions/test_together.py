@@ -192,9 +192,6 @@ else:
                 assert ours.dtype is plain.dtype and ours.shape == ()
                 near = 1e-2 if dtype == "bfloat16" else 2e-6
                 np.testing.assert_allclose(host(ours), host(plain), near)
-        with launches(monkeypatch) as names:
-            cugrad._foreach_norm(filled)
-        assert names == ["norms_of_lists", "fold_parts"]
 
     @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
     def test_the_largest_are_those_of_the_tensors(
@@ -209,12 +206,17 @@ else:
         for ours, plain in both(monkeypatch, lambda: cugrad._foreach_max(some)):
             assert ours.dtype is plain.dtype and ours.shape == ()
             np.testing.assert_array_equal(host(ours), host(plain))
-        with launches(monkeypatch) as names:
-            cugrad._foreach_max(some)
-        assert names == ["largest_of_lists", "fold_parts"]
         x = cugrad.ones(3, device="cuda", requires_grad=True)
         cugrad._foreach_max([x, x * 2])[1].backward()
         assert x.grad is not None and x.grad.sum().item() == 2
+
+    @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+    def test_of_a_list_there_are_two_launches(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        filled = [t for t in lists(1, dtype)[0] if t.numel()]
+        for function, name in (("norm", "norms_of_lists"), ("max", "largest_of_lists")):
+            with launches(monkeypatch) as names:
+                getattr(cugrad, f"_foreach_{function}")(filled)
+            assert names == [name, "fold_parts"]
 
     def test_a_norm_of_many_parts_is_folded_again_and_again(
         monkeypatch: pytest.MonkeyPatch,

@@ -1067,7 +1067,7 @@ def install() -> None:
         get_default_memory_pool=lambda: pool, asnumpy=lambda a: a.get(), __version__="fake",
     )  # fmt: skip
     special = Special("cupyx.scipy.special", SimpleNamespace(), erf=erf, erfc=erfc)
-    sparse = fake_cusparse.modules(clothed, bare, captured, USED)
+    sparse = fake_cusparse.modules(clothed, bare, fake_cublas.refused, USED)
     triangles: Any = SimpleNamespace(solve_triangular=captured(solve_triangular))
     scipy = Module(
         "cupyx.scipy",

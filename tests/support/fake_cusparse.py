@@ -24,14 +24,13 @@ class csr_matrix:
         self.indptr: Any = None
 
 
-def modules(clothed: Any, bare: Any, captured: Any, used: set[str]) -> dict[str, ModuleType]:
+def modules(clothed: Any, bare: Any, refused: Any, used: set[str]) -> dict[str, ModuleType]:
     """The two modules, by their names; the arguments are the fake's own functions."""
 
     def check_availability(name: str) -> bool:
         used.add("cupyx.cusparse.check_availability")
         return name == "spmm"
 
-    @captured
     def spmm(
         a: Any, b: Any, c: Any = None, alpha: Any = 1, beta: Any = 0, transa: bool = False,
         transb: bool = False,
@@ -39,6 +38,7 @@ def modules(clothed: Any, bare: Any, captured: Any, used: set[str]) -> dict[str,
         import scipy.sparse
 
         used.update(("cupyx.cusparse.spmm", "cupyx.scipy.sparse.csr_matrix"))
+        refused("cuSPARSE")
         if not b.flags.f_contiguous:
             raise ValueError("expected F-contiguous array for b")
         if not a.has_canonical_format:

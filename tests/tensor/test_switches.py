@@ -145,6 +145,7 @@ def said(b, lines, places):
 """
 
 
+@pytest.mark.pinned_torch
 def test_precisions_are_pytorchs_one_after_another() -> None:
     """PyTorch's in a process of its own: what other tests have set there cannot all be put back."""
     pytest.importorskip("torch")

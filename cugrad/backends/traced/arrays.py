@@ -23,6 +23,10 @@ DECIDING = frozenset([
 ])  # fmt: skip
 
 
+# What these cut off depends on how their operand was rounded.
+CUTTING = frozenset(["trunc", "floor", "ceil", "rint"])
+
+
 class Untraceable(Exception):
     """Says what of a row is no expression of its elements."""
 
@@ -129,6 +133,12 @@ class Trace:
         meeting, dtype = dtypes_of(function, kinds)
         if meeting.kind == "c" and function not in OF_COMPLEX:
             raise Untraceable(f"it computes {function} of complex numbers")
+        if (
+            function in CUTTING
+            and meeting.itemsize == 2
+            and any(type(x) is Traced and x.operands for x in operands)
+        ):
+            raise Untraceable(f"it computes {function} of what is rounded to half precision")
         first = 1 if function == "where" else 0  # the condition stays what it is
         if function in DECIDING and meeting.itemsize == 2:  # as NumPy compares: in half precision
             operands = tuple([x if type(x) is Traced else float(meeting.type(x)) for x in operands])

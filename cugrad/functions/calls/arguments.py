@@ -11,6 +11,7 @@ import numpy as np
 from ... import dtypes
 from ...autograd.forward.dual import highest
 from ...autograd.mode import state
+from ...autograd.recording.node import edge_of
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...dtypes import as_dtype, type_name
@@ -66,7 +67,8 @@ def refused(result: Tensor, inputs: Any, function: str, node: str = NO_NODE) -> 
             and highest((x,)) is not None
         )
         if asks:
-            result = recorded.not_implemented(result, x, function, node)
+            name = function if edge_of(x) is not None else ""  # no gradient goes anywhere
+            result = recorded.not_implemented(result, x, name, node)
     return result
 
 
