@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
+from collections.abc import Iterator
+from contextlib import redirect_stdout
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,12 @@ import cugrad
 from cugrad import memory
 from cugrad.memory.budgeting.planning import search
 from tests.support import ROOT
+from tests.support.programs import __main__ as supervising
 from tests.support.programs import campaign
 from tests.support.programs.elsewhere import STATES
 from tests.support.programs.shrinking import shrunk
 from tests.support.programs.text import read
+from tests.support.warm import Warm
 
 pytestmark = pytest.mark.host_only
 
@@ -48,9 +52,30 @@ def test_what_was_once_found(path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert difference is None, f"{variant.contexts}: {difference}"
 
 
+# Not the library: what a program needs of the CuPy that NumPy plays stands in its place before.
+FIRST = Warm("torch", "torch._dynamo", "scipy.special")
+MAIN = "import runpy; runpy.run_module('tests.support.programs', run_name='__main__')"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def first_ends() -> Iterator[None]:
+    """What has PyTorch's compiler in memory is not there for all of a session."""
+    yield
+    FIRST.end()
+
+
 def run_of(seed: int, count: int, *more: str) -> subprocess.CompletedProcess[str]:
-    words = ["-m", "tests.support.programs", "--seed", str(seed), "--count", str(count), *more]
-    return subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True)
+    """As `python -m tests.support.programs` runs them, but that PyTorch is imported once."""
+    errors = list[str]()
+
+    def run(words: list[str]) -> subprocess.CompletedProcess[str]:
+        ran = FIRST.run("-c", MAIN, *words)
+        errors.append(ran.stderr)
+        return ran
+
+    with redirect_stdout(StringIO()) as said:
+        code = supervising.main(["--seed", str(seed), "--count", str(count), *more], run)
+    return subprocess.CompletedProcess([], code, said.getvalue(), "".join(errors))
 
 
 def test_programs_that_agreed() -> None:

@@ -15,20 +15,28 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 
 CHUNK = {"simulated": 200, "cuda": 20, "gpu": 100}  # programs in one process
 
 
-def supervise(options: argparse.Namespace) -> int:
+Run = subprocess.CompletedProcess[str]
+
+
+def in_a_process(words: list[str]) -> Run:
+    """Runs this program with these words."""
+    command = [sys.executable, "-m", __package__, *words]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def supervise(options: argparse.Namespace, run: Callable[[list[str]], Run]) -> int:
     """Runs chunks in processes of their own until so many programs have run, or so long."""
     seed, count, seconds = options.seed, options.count, options.seconds
     began, counts, done = time.monotonic(), Counter[str](), 0
     while done < count and (not seconds or time.monotonic() - began < seconds):
         size = min(CHUNK[options.device], count - done)
-        command = [sys.executable, "-m", __package__, "--chunk", "--seed", str(seed + done)]
-        command += ["--count", str(size), "--contexts", str(options.contexts)]
-        command += ["--device", options.device]
-        ran = subprocess.run(command, capture_output=True, text=True)
+        words = ["--chunk", "--seed", str(seed + done), "--count", str(size)]
+        ran = run([*words, "--contexts", str(options.contexts), "--device", options.device])
         text, _, found = ran.stdout.rpartition("counts ")
         print(text if found else ran.stdout, end="", flush=True)
         if ran.returncode == 0 and found:
@@ -74,7 +82,7 @@ def said(counts: Counter[str]) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
 
-def main() -> int:
+def main(argv: list[str] | None = None, run: Callable[[list[str]], Run] = in_a_process) -> int:
     parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description=__doc__)
     parser.add_argument("--count", type=int, default=10**9)
     parser.add_argument("--seconds", type=float, default=0.0)
@@ -83,9 +91,9 @@ def main() -> int:
     parser.add_argument("--device", choices=[*CHUNK], default="simulated", help="beside the host")
     parser.add_argument("--show", action="store_true", help="print the program of a seed")
     parser.add_argument("--chunk", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     if not (options.show or options.chunk):  # this process only starts others, and loads no library
-        return supervise(options)
+        return supervise(options, run)
     if options.device == "cuda":
         play_cuda()
     if options.device == "gpu":

@@ -286,6 +286,8 @@ def chunk(seed: int, count: int, contexts: int) -> int:
     search.WORK //= 100  # any plan of a budget will do
     campaign = Campaign(contexts)
     gc.disable()
+    gc.collect()
+    gc.freeze()  # of what is imported each program's collections need not look at anything
     for first in range(seed, seed + count, TOGETHER):
         seeds = range(first, min(first + TOGETHER, seed + count))
         if wanted.fused and ON_CUDA is not None and not ON_GPU:
