@@ -41,7 +41,8 @@ CHECKED = (
     "-fsanitize=thread",
     "-fsanitize=bounds,shift,integer-divide-by-zero,signed-integer-overflow",
 )  # fmt: skip
-UNCHECKED = ("-O1", "-ffp-contract=off", "-fno-extern-tls-init")
+# To optimise what runs for a moment takes longer than it saves.
+UNCHECKED = ("-O0", "-ffp-contract=off", "-fno-extern-tls-init")
 # Nothing is searched in the C++ library, which takes a linker ten times as long: `load` brings it.
 SHARED = ("-shared", "-nodefaultlibs", "-Wl,-Bsymbolic")
 NEEDED = ("libstdc++.so.6", "libm.so.6")
