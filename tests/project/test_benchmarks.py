@@ -131,19 +131,19 @@ def test_checkpoint_runs_quickly(quick: Callable[[str], tuple[Lines, str]]) -> N
 
 def test_checkpoints_of_a_transformer_cost_what_the_document_says() -> None:
     """In virtual time: the last product of each block does not run again."""
-    words = ["--blocks", "3", "--only", "each block$"]
+    words = ["--blocks", "2", "--only", "each block$"]
     run = run_benchmark("checkpoint_simulated", *words)
     assert run.returncode == 0, run.stderr
     *_, each = run.stdout.splitlines()
     name, _, time, _, memory = (cell.strip() for cell in each.strip("|").split("|"))
-    assert name == "each block" and 1.2 < float(time) < 1.3 and float(memory) < 0.6
+    assert name == "each block" and 1.2 < float(time) < 1.3 and float(memory) < 0.7
 
 
 def budgets_of_gpt(results: Path, *words: str) -> list[dict[str, float]]:
-    """Half of GPT-2's blocks within limits, in virtual time: the highest, the least that is reached
+    """Some of GPT-2's blocks within limits, in virtual time: the highest, the least that is reached
     where --budgets is 2, and the least that is reached by hand where that is more.
     """
-    words = ("--check", "--only", "GPT", "--layers", "6", "--hands", "blocks, offload", *words)
+    words = ("--check", "--only", "GPT", "--hands", "blocks, offload", *words)
     run = run_benchmark("budget_simulated", *words, "--json", str(results))
     assert run.returncode == 0, run.stdout + run.stderr
     rows: list[dict[str, float]] = json.loads(results.read_text())["rows"]
@@ -152,19 +152,21 @@ def budgets_of_gpt(results: Path, *words: str) -> list[dict[str, float]]:
 
 def test_budgets_beat_what_people_choose_by_hand(tmp_path: Path) -> None:
     """Attention has its scores in memory: there is more to choose, and less memory is reached."""
-    most, by_hand = budgets_of_gpt(tmp_path / "budget.json", "--budgets", "1", "--scores")
-    assert 0 < by_hand["share"] < 0.04 and most["share"] == 1
-    assert most["slowdown"] < 1.02 and by_hand["slowdown"] < 1.045
-    assert 0.95 * by_hand["limit"] <= by_hand["peak"] <= by_hand["limit"] < 0.66 * most["limit"]
-    assert 0 < by_hand["step"] < 0.9 * by_hand["hand_step"]
+    words = ["--layers", "4", "--budgets", "1", "--scores"]
+    most, by_hand = budgets_of_gpt(tmp_path / "budget.json", *words)
+    assert 0 < by_hand["share"] < 0.03 and most["share"] == 1
+    assert most["slowdown"] < 1.02 and by_hand["slowdown"] < 1.025
+    assert 0.95 * by_hand["limit"] <= by_hand["peak"] <= by_hand["limit"] < 0.73 * most["limit"]
+    assert 0 < by_hand["step"] < 0.91 * by_hand["hand_step"]
 
 
 def test_budgets_fit_where_attention_is_a_kernel(tmp_path: Path) -> None:
     """Which leaves less to choose: by hand as little memory is reached, more slowly."""
-    most, least = budgets_of_gpt(tmp_path / "budget.json", "--budgets", "2")
-    assert least["limit"] < 0.67 * most["limit"] and least["peak"] <= least["limit"]
-    assert most["slowdown"] < 1.02 and least["slowdown"] < 1.035
-    assert 0 < least["step"] < 0.92 * least["hand_step"]
+    words = ["--layers", "3", "--budgets", "2"]
+    most, least = budgets_of_gpt(tmp_path / "budget.json", *words)
+    assert least["limit"] < 0.79 * most["limit"] and least["peak"] <= least["limit"]
+    assert most["slowdown"] < 1.02 and least["slowdown"] < 1.02
+    assert 0 < least["step"] < 0.935 * least["hand_step"]
 
 
 def test_budgets_beside_torch_rehearse(tmp_path: Path) -> None:
