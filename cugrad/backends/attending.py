@@ -47,6 +47,8 @@ def width_taken(
 ) -> tuple[int, bool] | None:  # fmt: skip
     """The width of heads that a kernel is made for, and whether it is one of tensor cores, which
     the device may have; None where none takes the operands. `how` are an `AttentionSettings`.
+
+    Half precision is on tensor cores the way "flash", and float32 "mem_efficient", as in PyTorch.
     """
     arrays = [x for x in (query, key, value, mask, bits) if x is not None]
     if not wanted.fused or any(type(x) is not type(query) or not x.size for x in arrays):
@@ -61,11 +63,12 @@ def width_taken(
     if key.shape[:-2] != other or value.shape[:-2] != other or query.ndim < 2:
         return None
     widest = max(query.shape[-1], value.shape[-1])
-    has_cores = has_cores and query.dtype.itemsize == 2 and widest <= ON_CORES[-1]
-    ways = [way for way in how.ways if way == "mem_efficient" or way == "flash" and has_cores]
+    has_cores, is_half = has_cores and widest <= ON_CORES[-1], query.dtype.itemsize == 2
+    is_flash = has_cores and is_half
+    ways = [way for way in how.ways if way == "mem_efficient" or way == "flash" and is_flash]
     if not ways:
         return None
-    on_cores = ways[0] == "flash"
+    on_cores = has_cores and name == "float32" or ways[0] == "flash"
     width = next((d for d in (ON_CORES if on_cores else ELSEWHERE) if d >= widest), 0)
     rows = query.shape[-2], key.shape[-2]
     if not width or max(rows) >= LIMIT or how.start < 0:

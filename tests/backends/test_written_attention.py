@@ -97,7 +97,14 @@ CASES = [
     Case((2, 1), 17, 18, 200, 256, "bfloat16", mask=("bool", (17, 18)), p=0.2),
     Case((1, 1), 34, 17, 100, 128, "float64", p=0.2),
     Case((1, 1), 17, 34, 256, 200, "float64", mask=("float", (17, 34))),
+    # float32 on tensor cores: of several tiles and blocks, in the widest heads, in odd ones
+    Case((1, 2), 66, 70, 64, 48, causal=True, turned=True),
+    Case((1, 2), 65, 34, 128, 128, mask=("float", (65, 34)), p=0.2),
+    Case((1, 4), 50, 66, 96, 70, causal=True, start=16, groups=2),
+    Case((1, 1), 18, 49, 33, 31, scale=-0.7),
     # without tensor cores
+    Case((1, 2), 65, 33, 16, 16, turned=True, cores=False),
+    Case((1, 2), 20, 34, 70, 40, mask=("float", (20, 34)), p=0.2, cores=False),
     Case((1, 2), 18, 35, 12, 12, "float16", causal=True, cores=False),
     Case((1, 2), 9, 33, 70, 70, "bfloat16", mask=("bool", (9, 33)), cores=False),
 ]
@@ -189,6 +196,20 @@ if fake_cuda.REAL is None:
                 sources.append(code(text, "bfloat16", "float32", 8, D=width, **settings))
         for needs in toolchain.compile_together(sources, arch):
             assert needs.registers <= 255 and needs.frame == 0, needs
+
+    @pytest.mark.parametrize(("width", "most"), [(64, 16), (128, 32)])
+    def test_of_float32_few_registers_are_spilled(width: int, most: int) -> None:
+        """Bytes in the memory of a thread, of up to 255 registers of four."""
+        toolchain.nvrtc()
+        cuts = import_module("cugrad.backends.cupy.written.attention").CUTS_OF_FLOAT32
+        sources = []
+        for name, text in (tensor_cores.KERNELS | tensor_gradients.KERNELS).items():
+            cut = cuts[name.removeprefix("tensor_")][width > 64]
+            settings = {"TILE": cut.tile, "WARPS": cut.warps, "BANDS": cut.bands, "BFLOAT": 0}
+            settings |= {"OTHERS": int(name != "tensor_attention"), "MASK": 2, "DROPPED": 1}
+            sources.append(code(text, "float32", "float32", 4, D=width, **settings))
+        for needs in toolchain.compile_together(sources, "90"):
+            assert needs.registers <= 255 and needs.frame <= most, needs
 
 
 else:

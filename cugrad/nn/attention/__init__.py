@@ -45,11 +45,12 @@ WAYS = {
 class sdpa_kernel(Switch, Context):
     """Within it `backends.cuda.*_sdp_enabled()` are true of these ways alone.
 
-    On CUDA FLASH_ATTENTION are kernels on tensor cores, of half precision, EFFICIENT_ATTENTION are
-    kernels without, and CUDNN_ATTENTION is cuDNN, where its packages are installed, in half
-    precision without mask and dropout. They are tried in this order, MATH before CUDNN_ATTENTION,
-    or with `set_priority` in that of `backends`. What none takes goes by MATH, tensor functions,
-    also where that is not named. On a CPU MATH is the one way.
+    On CUDA FLASH_ATTENTION are kernels of half precision on tensor cores, EFFICIENT_ATTENTION are
+    kernels of any, with tensor cores in float32 alone, and CUDNN_ATTENTION is cuDNN, where its
+    packages are installed, in half precision without mask and dropout. They are tried in this
+    order, MATH before CUDNN_ATTENTION, or with `set_priority` in that of `backends`. What none
+    takes goes by MATH, tensor functions, also where that is not named. On a CPU MATH is the one
+    way.
 
     TypeError for something that is no SDPBackend.
 

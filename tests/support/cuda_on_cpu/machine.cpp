@@ -138,6 +138,22 @@ extern "C" void on_cpu_add_product(float (&d)[4], const Brought* brought, int is
         d[i] = (float)sum;
     }
 }
+extern "C" void on_cpu_add_tf32(float (&d)[4], const Brought* brought)
+{
+    auto number = [&](int lane, int in_register) {  // without the bits that TF32 has not
+        uint32_t bits;
+        memcpy(&bits, brought[lane].bytes + in_register * 4, 4);
+        return (double)on_cpu_bits<float>(bits & 0xffffe000u);
+    };
+    for (int i = 0; i < 4; i++) {
+        const int row = on_cpu_lane() / 4 + i / 2 * 8, column = on_cpu_lane() % 4 * 2 + i % 2;
+        double sum = d[i];
+        for (int k = 0; k < 8; k++)
+            sum += number(row % 8 * 4 + k % 4, row / 8 + k / 4 * 2) *
+                   number(column * 4 + k % 4, 4 + k / 4);
+        d[i] = (float)sum;
+    }
+}
 
 // Judging -------------------------------------------------------------------------------------------
 

@@ -66,6 +66,7 @@ void on_cpu_fence();
 void on_cpu_copy(void* to, const void* from, size_t n, int is_there, void* pc);
 void on_cpu_await_copies(void* pc);
 void on_cpu_add_product(float (&d)[4], const Brought* brought, int is_bf16);
+void on_cpu_add_tf32(float (&d)[4], const Brought* brought);
 void* on_cpu_dynamic();  // memory of `extern __shared__ T name[]`
 }
 #undef assert
@@ -250,7 +251,9 @@ inline __nv_bfloat16 __float2bfloat16_rn(float x) { return x; }
 
 template <class T> ON_CPU_PLAIN unsigned pair_of(float first, float second)  // `first` is the lower
 {
-    return on_cpu_bits<uint16_t>(T(first)) | (unsigned)on_cpu_bits<uint16_t>(T(second)) << 16;
+    if constexpr (sizeof(T) != 2) on_cpu_fail("a pair of numbers that have not 16 bits");
+    else return on_cpu_bits<uint16_t>(T(first)) | (unsigned)on_cpu_bits<uint16_t>(T(second)) << 16;
+    return 0;
 }
 template <class T>  // d += a · b, of 16 x 16 and 16 x 8
 ON_CPU_CALL void add_product(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
@@ -260,6 +263,15 @@ ON_CPU_CALL void add_product(float (&d)[4], const unsigned (&a)[4], unsigned b0,
     const Brought* brought = on_cpu_meet(~0u, "mma.sync", line, mine, sizeof mine, &present);
     if (~present) on_cpu_fail("mma.sync at line %d: only the lanes %08x call it", line, present);
     on_cpu_add_product(d, brought, std::is_same_v<T, __nv_bfloat16>);
+}
+// d += a · b, of 16 x 8 and 8 x 8 in TF32
+ON_CPU_CALL void add_tf32(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
+                          ON_CPU_LINE)
+{
+    unsigned mine[6] = {a[0], a[1], a[2], a[3], b0, b1}, present;
+    const Brought* brought = on_cpu_meet(~0u, "mma.sync", line, mine, sizeof mine, &present);
+    if (~present) on_cpu_fail("mma.sync at line %d: only the lanes %08x call it", line, present);
+    on_cpu_add_tf32(d, brought);
 }
 ON_CPU_CALL void on_cpu_matrices(unsigned (&to)[4], const void* row, bool turned, int line,
                                  void* pc)

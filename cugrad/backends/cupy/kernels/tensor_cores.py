@@ -1,13 +1,17 @@
-"""Attention in half precision on tensor cores, and what the lanes of a warp hold for them; its
-gradients are in `tensor_gradients.py`.
+"""Attention on tensor cores, in half precision and in float32, and what the lanes of a warp hold
+for them; its gradients are in `tensor_gradients.py`.
 
 A block of WARPS warps owns queries, or keys, and walks over the others, TILE at a time; D is the
 width of a head, rounded up to 16. A warp has BANDS bands of 16 of its block's rows: their scores,
 the exponentials of these and what is summed stay in registers, since the result of one product is
 laid out as the first operand of the next (FlashAttention-2, Dao, 2023,
 https://arxiv.org/abs/2307.08691). Sums are of float32. While a block computes with two tiles the
-next two are on their way to shared memory, where this has room for both. Rows there have 8 numbers
+next two are on their way to shared memory, where this has room for both. Rows there have 16 bytes
 to spare, so that the eight rows of a small matrix lie in different banks.
+
+Products of float32 are three of TF32 each, of the upper and the lower bits of both operands but for
+the lower with the lower, which leave out what is 2^-22 of a product: as CUTLASS has it
+(`OpMultiplyAddFastF32`), and with it PyTorch's attention.
 """
 
 from __future__ import annotations
@@ -25,9 +29,12 @@ LEAST = "80"  # the first architecture that has these instructions
 #   a, 16 x 16: in register r row g + r % 2 * 8, columns 2t and 2t + 1, + r / 2 * 8;
 #   b, 16 x 8:  in register r rows 2t and 2t + 1, + r * 8, column g;
 #   d, 16 x 8:  in number i row g + i / 2 * 8, column 2t + i % 2.
+# Of m16n8k8 with TF32 a register has one number; a lane has of
+#   a, 16 x 8: in register r row g + r % 2 * 8, column t + r / 2 * 4;
+#   b, 8 x 8:  in register r row t + r * 4, column g.
 # A small matrix of ldmatrix is 8 x 8; lanes 8m to 8m + 7 bring the addresses of the rows of matrix
 # m, and register m of lane l has row g, columns 2t and 2t + 1, of it, or, turned, column g, rows 2t
-# and 2t + 1.
+# and 2t + 1. Of float32 it is 8 x 4, and has column t.
 TENSOR_CORES = r"""
 #ifndef CUDA_ON_CPU  // tests/support/cuda_on_cpu/words.h says what they compute
 template <class E> __device__ __forceinline__ unsigned pair_of(float first, float second)
@@ -48,6 +55,14 @@ template <class E> __device__ __forceinline__ void add_product(
 {
     if constexpr (BFLOAT) MMA("bf16");
     else MMA("f16");
+}
+__device__ __forceinline__ void add_tf32(
+    float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 #define LDMATRIX(how)                                                                      \
     asm volatile("ldmatrix.sync.aligned.m8n8.x4" how ".shared.b16 {%0, %1, %2, %3}, [%4];" \
@@ -81,11 +96,15 @@ __device__ __forceinline__ void await_copies()
 """
 
 _TILES = r"""
-constexpr int THREADS = WARPS * 32, OWN = WARPS * BANDS * 16, ROW = D + 8, CHUNKS = D / 16;
+constexpr int SIZE = sizeof(T), PIECE = 16 / SIZE, CHUNK = 2 * PIECE;  // PIECE: in 16 bytes
+constexpr bool IS_HALF = SIZE == 2;
+constexpr int THREADS = WARPS * 32, OWN = WARPS * BANDS * 16, ROW = D + PIECE, CHUNKS = D / CHUNK;
 constexpr int PAIR = 2 * TILE * ROW;  // numbers of two tiles
-constexpr int STAGES = (2 * PAIR + OTHERS * OWN * ROW) * 2 + TILE * 16 <= 48 * 1024 ? 2 : 1;
-constexpr bool HELD = OTHERS && BANDS * D <= 64;  // both of its own operands are in registers
-constexpr int BLOCKS = BANDS * D <= 64 && MASK + DROPPED == 0 ? 16 / WARPS : 1;  // at once, forward
+constexpr int STAGES = (2 * PAIR + OTHERS * OWN * ROW) * SIZE + TILE * 16 <= 48 * 1024 ? 2 : 1;
+// both of its own operands are in registers
+constexpr bool HELD = OTHERS && BANDS * D * SIZE <= 128;
+// at once, forward
+constexpr int BLOCKS = IS_HALF && BANDS * D <= 64 && MASK + DROPPED == 0 ? 16 / WARPS : 1;
 constexpr float LOG2E = 1.4426950408889634f, LN2 = 0.6931471805599453f;
 constexpr bool ROOM = OWN <= 2 * TILE;  // for a block's own rows in two tiles
 static_assert(2 * TILE <= THREADS && (ROOM || OTHERS), "what a block fetches at a time");
@@ -106,16 +125,34 @@ template <int N> __device__ __forceinline__ void fetch(
         const bool is_there = r < count && d < width;
         const T* const place = is_there ? from + r * step + d : from;
         if constexpr (PACK == 1) to[r * ROW + d] = is_there ? *place : T(0.0f);
-        else copy_later<PACK * 2>(to + r * ROW + d, place, is_there);
+        else copy_later<PACK * SIZE>(to + r * ROW + d, place, is_there);
     }
 }
 
-// The 16 rows of a warp's band, among those in shared memory, as first operands: of one chunk of 16
+// What TF32 leaves of a number. Of the bits that it has not tensor cores take no notice.
+__device__ __forceinline__ unsigned rest_of(unsigned x)
+{
+    return __float_as_uint(__uint_as_float(x) - __uint_as_float(x & 0xffffe000u));
+}
+// d += a · b, of CHUNK columns of a.
+__device__ __forceinline__ void add_products(
+    float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
+{
+    if constexpr (IS_HALF) add_product<T>(d, a, b0, b1);
+    else {
+        const unsigned rest[4] = {rest_of(a[0]), rest_of(a[1]), rest_of(a[2]), rest_of(a[3])};
+        add_tf32(d, rest, b0, b1);
+        add_tf32(d, a, rest_of(b0), rest_of(b1));
+        add_tf32(d, a, b0, b1);
+    }
+}
+
+// The 16 rows of a warp's band, among those in shared memory, as first operands: of one chunk of
 // columns, and of all.
 __device__ __forceinline__ void hold_chunk(unsigned (&a)[4], const T* shared, int band, int chunk)
 {
     const int lane = threadIdx.x % 32, row = (threadIdx.x / 32 * BANDS + band) * 16 + lane % 16;
-    load_matrices(a, shared + row * ROW + chunk * 16 + lane / 16 * 8);
+    load_matrices(a, shared + row * ROW + chunk * CHUNK + lane / 16 * PIECE);
 }
 __device__ __forceinline__ void hold(unsigned (&own)[BANDS][CHUNKS][4], const T* shared)
 {
@@ -132,7 +169,7 @@ template <bool KEPT> __device__ __forceinline__ void multiply(
     const T* shared)
 {
     const int lane = threadIdx.x % 32, row = lane / 16 * 8 + lane % 8;
-    const T* const rows = shared + row * ROW + lane / 8 % 2 * 8;
+    const T* const rows = shared + row * ROW + lane / 8 % 2 * PIECE;
 #pragma unroll
     for (int c = 0; c < CHUNKS; ++c) {
         unsigned a[BANDS][4];
@@ -146,18 +183,18 @@ template <bool KEPT> __device__ __forceinline__ void multiply(
 #pragma unroll
         for (int j = 0; j < TILE / 16; ++j) {
             unsigned b[4];
-            load_matrices(b, rows + j * 16 * ROW + c * 16);
+            load_matrices(b, rows + j * 16 * ROW + c * CHUNK);
 #pragma unroll
             for (int m = 0; m < BANDS; ++m) {
-                add_product<T>(s[m][2 * j], a[m], b[0], b[1]);
-                add_product<T>(s[m][2 * j + 1], a[m], b[2], b[3]);
+                add_products(s[m][2 * j], a[m], b[0], b[1]);
+                add_products(s[m][2 * j + 1], a[m], b[2], b[3]);
             }
         }
     }
 }
 
 // out += weights · rows, for the TILE rows in shared memory: weights are rounded to half precision.
-__device__ __forceinline__ void add_rows(
+__device__ __forceinline__ void add_halves(
     float (&out)[BANDS][D / 8][4], const float (&weights)[BANDS][TILE / 8][4], const T* shared)
 {
     const int lane = threadIdx.x % 32;
@@ -173,16 +210,46 @@ __device__ __forceinline__ void add_rows(
                 a[m][r] = pair_of<T>(pair[r % 2 * 2], pair[r % 2 * 2 + 1]);
             }
 #pragma unroll
-        for (int j = 0; j < CHUNKS; ++j) {
+        for (int j = 0; j < D / 16; ++j) {
             unsigned b[4];
             load_turned(b, rows + c * 16 * ROW + j * 16);
 #pragma unroll
             for (int m = 0; m < BANDS; ++m) {
-                add_product<T>(out[m][2 * j], a[m], b[0], b[1]);
-                add_product<T>(out[m][2 * j + 1], a[m], b[2], b[3]);
+                add_products(out[m][2 * j], a[m], b[0], b[1]);
+                add_products(out[m][2 * j + 1], a[m], b[2], b[3]);
             }
         }
     }
+}
+// The same of float32. A lane has the weights of the rows 2t and 2t + 1 of eight, which are t and
+// t + 4 to the product: in what order rows are summed is the same to it.
+__device__ __forceinline__ void add_floats(
+    float (&out)[BANDS][D / 8][4], const float (&weights)[BANDS][TILE / 8][4], const T* shared)
+{
+    const int lane = threadIdx.x % 32;
+    const T* const rows = shared + lane % 4 * 2 * ROW + lane / 4;
+#pragma unroll
+    for (int c = 0; c < TILE / 8; ++c) {
+        unsigned a[BANDS][4];
+#pragma unroll
+        for (int m = 0; m < BANDS; ++m)
+#pragma unroll
+            for (int r = 0; r < 4; ++r)
+                a[m][r] = __float_as_uint(weights[m][c][r % 2 * 2 + r / 2]);
+#pragma unroll
+        for (int j = 0; j < D / 8; ++j) {
+            const T* const at = rows + c * 8 * ROW + j * 8;
+            const unsigned first = __float_as_uint(at[0]), second = __float_as_uint(at[ROW]);
+#pragma unroll
+            for (int m = 0; m < BANDS; ++m) add_products(out[m][j], a[m], first, second);
+        }
+    }
+}
+__device__ __forceinline__ void add_rows(
+    float (&out)[BANDS][D / 8][4], const float (&weights)[BANDS][TILE / 8][4], const T* shared)
+{
+    if constexpr (IS_HALF) add_halves(out, weights, shared);
+    else add_floats(out, weights, shared);
 }
 
 // How many keys a query sees, masks aside.
@@ -232,8 +299,10 @@ __device__ __forceinline__ void save_row(
     for (int j = 0; j < D / 8; ++j) {
         const int d = j * 8 + t * 2;
         const float first = values[j][half * 2] * factor, second = values[j][half * 2 + 1] * factor;
-        if constexpr (PACK > 1) {
+        if constexpr (PACK > 1 && IS_HALF) {
             if (d < width) *(unsigned*)(to + d) = pair_of<T>(first, second);
+        } else if constexpr (PACK > 1) {
+            if (d < width) *(float2*)(to + d) = {first, second};
         } else {
             if (d < width) to[d] = (T)first;
             if (d + 1 < width) to[d + 1] = (T)second;
@@ -251,7 +320,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) tensor_attention(
     const T* q, const T* k, const T* v, const W* mask, const unsigned char* bits, T* o, A* logs,
     const Attention a)
 {
-    __shared__ uint4 memory[STAGES * PAIR / 8];
+    __shared__ uint4 memory[STAGES * PAIR / PIECE];
     T* const tiles = (T*)memory;
     const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     int plane;
@@ -275,7 +344,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) tensor_attention(
     if (a.scale < 0)  // so that the largest product is the largest score
         for (auto& band : own)
             for (auto& chunk : band)
-                for (auto& pair : chunk) pair ^= 0x80008000u;
+                for (auto& pair : chunk) pair ^= IS_HALF ? 0x80008000u : 0x80000000u;
     const float scale = fabsf(a.scale) * LOG2E;
     float out[BANDS][D / 8][4] = {}, top[BANDS][2], sum[BANDS][2] = {};
     for (auto& band : top) band[0] = band[1] = -infinite();

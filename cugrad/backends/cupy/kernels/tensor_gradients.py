@@ -1,4 +1,4 @@
-"""The gradients of attention in half precision on tensor cores; see `tensor_cores.py`.
+"""The gradients of attention on tensor cores; see `tensor_cores.py`.
 
 A block of `tensor_attention_queries` owns queries, one of `tensor_attention_keys` keys, so that one
 block sums up a gradient, in one order; the products of queries and keys are computed twice.
@@ -18,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) tensor_attention_queries(
     const T* g, const T* q, const T* k, const T* v, const W* mask, const unsigned char* bits,
     const T* o, const A* logs, T* dq, A* deltas, const Attention a)
 {
-    __shared__ uint4 memory[STAGES * PAIR / 8], others[OWN * ROW / 8];
+    __shared__ uint4 memory[STAGES * PAIR / PIECE], others[OWN * ROW / PIECE];
     T *const tiles = (T*)memory, *const slopes = (T*)others;
     const int warp = threadIdx.x / 32, t = threadIdx.x % 4;
     int plane;
@@ -131,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) tensor_attention_keys(
     const T* g, const T* q, const T* k, const T* v, const W* mask, const unsigned char* bits,
     const A* logs, const A* deltas, T* dk, T* dv, const Attention a)
 {
-    __shared__ uint4 memory[STAGES * PAIR / 8], others[OWN * ROW / 8];
+    __shared__ uint4 memory[STAGES * PAIR / PIECE], others[OWN * ROW / PIECE];
     __shared__ float numbers[STAGES * 2 * TILE];  // of each query
     T *const tiles = (T*)memory, *const values = (T*)others;
     const int warp = threadIdx.x / 32, t = threadIdx.x % 4, count = a.heads / a.groups;

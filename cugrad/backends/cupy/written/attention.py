@@ -1,5 +1,5 @@
 """Attention without its scores: a kernel forward, two backward, and one more for the gradient of a
-mask; on tensor cores where operands are in half precision: see `kernels/tensor_cores.py` and
+mask; on tensor cores in half precision, and in float32: see `kernels/tensor_cores.py` and
 `kernels/attention.py`.
 
 It has no row: `nn/functional/dot_product_attention.py` asks the backend for it, and says what is
@@ -48,6 +48,11 @@ CUTS = {
     "attention": (Blocks(64, 4, 2), Blocks(32, 4, 1)),
     "attention_queries": (Blocks(64, 4, 1), Blocks(32, 4, 1)),
     "attention_keys": (Blocks(32, 4, 1), Blocks(16, 4, 1)),
+}
+CUTS_OF_FLOAT32 = {
+    "attention": (Blocks(32, 4, 1), Blocks(32, 4, 1)),
+    "attention_queries": (Blocks(32, 4, 1), Blocks(16, 3, 1)),
+    "attention_keys": (Blocks(32, 4, 1), Blocks(16, 3, 1)),
 }
 
 
@@ -98,7 +103,8 @@ class Setting(NamedTuple):
 
     def cut(self, name: str) -> Blocks:
         """How a kernel for tensor cores is cut."""
-        return CUTS[name][self.width > 64]
+        cuts = CUTS if self.q.array.dtype.itemsize == 2 else CUTS_OF_FLOAT32
+        return cuts[name][self.width > 64]
 
     def piece(self, name: str) -> int:
         """How much of the width of a head a plain kernel has in shared memory at a time."""
@@ -163,9 +169,10 @@ class Setting(NamedTuple):
 
     def pack(self, others: Sequence[Heads]) -> int:
         """How many neighbours of all operands are read, and written, at a time."""
-        pack = 8
+        size = self.q.array.dtype.itemsize
+        pack = 16 // size
         for x in (self.q, self.k, self.v, *others):
-            sizes = (x.array.data.ptr // 2, x.shape[3], *x.steps[:3])
+            sizes = (x.array.data.ptr // size, x.shape[3], *x.steps[:3])
             while any(n % pack for n in sizes):
                 pack //= 2
         return pack
@@ -187,7 +194,7 @@ def _setting(
     """None where the kernels do not take the operands."""
     if type(query) is not ndarray:
         return None
-    cores = query.dtype.itemsize == 2 and has_tensor_cores(query.device.id)
+    cores = query.dtype.itemsize < 8 and has_tensor_cores(query.device.id)
     taken = width_taken(query, key, value, mask, bits, how, cores)
     if taken is None:
         return None
