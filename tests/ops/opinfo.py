@@ -117,10 +117,7 @@ def ours(value: Any) -> Any:
             array = plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
         else:
             array = plain.numpy()
-        strided = np.lib.stride_tricks.as_strided(
-            np.array(array, order="K") if 0 not in array.strides or array.size < 2 else array
-        )
-        made = cugrad.from_numpy(np.array(strided, order="K", copy=True))
+        made = cugrad.from_numpy(np.array(array, order="K"))
         return made.requires_grad_() if value.requires_grad else made
     if isinstance(value, torch.Size):
         return tuple(value)
@@ -462,12 +459,11 @@ def faults_of(
         made, refused = attempt(lambda: samples_of(op, kind, graded, samples))
         for number, sample in enumerate(made or ()):
             twice = second and op.supports_gradgrad
-            where = f"sample {number} {describe(sample)}"
             found, broken = attempt(lambda: list(faults_of_sample(op, sample, dtype, twice)))
             if broken is not None:
                 found = [f"the comparison fails: {said(broken)}"]
             for what in found:
-                yield Fault(label, dtype, where, what)
+                yield Fault(label, dtype, f"sample {number} {describe(sample)}", what)
 
 
 def error_faults_of(op: Any) -> Iterator[Fault]:
