@@ -376,6 +376,17 @@ else:
         np.testing.assert_array_equal(found._host, getattr(np, TABLE[name].ufunc or "")(x, y))
         assert reasons(function) == set()
 
+    @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+    def test_quotients_of_halves_are_rounded_before_they_are_cut(dtype: str) -> None:
+        import cugrad
+
+        drawn = np.random.default_rng(0).normal(size=(2, 5000)) * 50
+        found = []
+        for device in ("cuda", "cpu"):
+            x, y = (cugrad.tensor(v, dtype=getattr(cugrad, dtype), device=device) for v in drawn)
+            found.append(cugrad.div(x, y, rounding_mode="trunc").tolist())
+        assert found[0] == found[1]
+
     def test_in_place_a_kernel_writes_where_it_reads() -> None:
         """And elsewhere, where an operand overlaps it otherwise."""
         import cugrad
