@@ -48,12 +48,20 @@ else:
     from cugrad.backends.cupy.written.sliding.pooling import grid_sample as kernel
     from cugrad.nn.functional import grid as definition
 
+    ADDED_UP = (*SHAPES[0], definition.GridSettings("bilinear", "zeros", False), "float32", "dense")
+
     @pytest.fixture(scope="module", autouse=True)
     def compiled() -> Iterator[None]:
         fake_cuda.CHECKS = True
         with fake_cuda.compiled_together():
             for case in cases():
                 gradients_of(*case)
+            for mode, made, again in product(MODES, ("grid", "image"), (True, False)):
+                gradient_of_both(mode, made, "cuda", again)
+            second_derivatives("cuda")
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(wanted, "deterministic", True)
+                gradients_of(*ADDED_UP)
         yield
         fake_cuda.CHECKS = False
 
@@ -125,20 +133,21 @@ else:
     @pytest.mark.parametrize("mode", MODES)
     def test_of_two_operands_one_may_be_made_of_the_other(mode: str, made: str) -> None:
         """As in a spatial transformer; under create_graph, too, each has its own gradient alone."""
-        found = []
-        for device, again in (("cuda", True), ("cuda", False), ("cpu", False)):
-            cugrad.manual_seed(0)
-            x = cugrad.randn(2, 3, 4, 5, dtype=cugrad.float64, device="cpu").to(device)
-            if made == "image":
-                x = x[:, :2].permute(0, 2, 3, 1).clone()
-            x.requires_grad_()
-            image = x if made == "grid" else x.permute(0, 3, 1, 2).sin()
-            grid = x[:, :2].permute(0, 2, 3, 1).tanh() if made == "grid" else x
-            y = cugrad.nn.functional.grid_sample(image, grid, mode, align_corners=False)
-            (g,) = cugrad.autograd.grad(y.square().sum(), x, create_graph=again)
-            found.append(g.detach().cpu())
-        for g in found[:2]:
-            cugrad.testing.assert_close(g, found[2])
+        expected = gradient_of_both(mode, made, "cpu", False)
+        for again in (True, False):
+            cugrad.testing.assert_close(gradient_of_both(mode, made, "cuda", again), expected)
+
+    def gradient_of_both(mode: str, made: str, device: str, again: bool) -> Any:
+        cugrad.manual_seed(0)
+        x = cugrad.randn(2, 3, 4, 5, dtype=cugrad.float64, device="cpu").to(device)
+        if made == "image":
+            x = x[:, :2].permute(0, 2, 3, 1).clone()
+        x.requires_grad_()
+        image = x if made == "grid" else x.permute(0, 3, 1, 2).sin()
+        grid = x[:, :2].permute(0, 2, 3, 1).tanh() if made == "grid" else x
+        y = cugrad.nn.functional.grid_sample(image, grid, mode, align_corners=False)
+        (g,) = cugrad.autograd.grad(y.square().sum(), x, create_graph=again)
+        return g.detach().cpu()
 
     def test_gradients_of_many_at_once() -> None:
         found: list[Any] = []
@@ -155,28 +164,27 @@ else:
             assert cugrad.allclose(a, b)
 
     def test_it_is_differentiated_twice_and_forward_by_tensor_functions() -> None:
+        for y, expected in zip(second_derivatives("cuda"), second_derivatives("cpu"), strict=True):
+            assert cugrad.allclose(y, expected)
+
+    def second_derivatives(device: str) -> list[Any]:
+        """And what `jvp` finds."""
         how = {"mode": "bicubic", "padding_mode": "border", "align_corners": False}
-        x, grid, _ = (cugrad.tensor(y, device="cuda") for y in
+        x, grid, _ = (cugrad.tensor(y, device=device) for y in
                       operands((1, 2, 4, 5), (3, 2), "float64", "dense"))  # fmt: skip
         sample = lambda x, grid: cugrad.nn.functional.grid_sample(x, grid, **how)
-        found = []
-        for device in ("cuda", "cpu"):
-            a, b = (y.to(device).detach().requires_grad_() for y in (x, grid))
-            first = cugrad.autograd.grad(sample(a, b).square().sum(), (a, b), create_graph=True)
-            total = sum(y.square().sum() for y in first)
-            found.append([y.cpu() for y in cugrad.autograd.grad(total, (a, b))])
-            ahead = cugrad.func.jvp(sample, (a.detach(), b.detach()), (a.detach(), b.detach()))
-            found[-1] += [y.cpu() for y in ahead]
-        for y, expected in zip(*found, strict=True):
-            assert cugrad.allclose(y, expected)
+        a, b = (y.detach().requires_grad_() for y in (x, grid))
+        first = cugrad.autograd.grad(sample(a, b).square().sum(), (a, b), create_graph=True)
+        total = sum(y.square().sum() for y in first)
+        found = [y.cpu() for y in cugrad.autograd.grad(total, (a, b))]
+        return [*found, *(y.cpu() for y in cugrad.func.jvp(sample, (x, grid), (x, grid)))]
 
     def test_what_must_be_the_same_in_each_run_is_added_up_by_tensor_functions(
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        case = (*SHAPES[0], definition.GridSettings("bilinear", "zeros", False), "float32", "dense")
-        expected = gradients_of(*case)
+        expected = gradients_of(*ADDED_UP)
         monkeypatch.setattr(wanted, "deterministic", True)
-        for x, y in zip(gradients_of(*case), expected, strict=True):
+        for x, y in zip(gradients_of(*ADDED_UP), expected, strict=True):
             assert cugrad.allclose(x, y, 1e-4, 1e-5)
 
     def test_nothing_is_declined() -> None:
