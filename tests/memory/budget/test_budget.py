@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import random
@@ -43,6 +44,8 @@ from tests.support import ROOT
 # What opens contexts of its own, or hooks that a budget takes the place of, is not for this.
 WITHIN = [name for name in CASES if name not in {"hooks_of_one_saved_tensor", "hooks_are_disabled"}]
 
+RATES_OF_DISK = functools.cache(rates.disk)  # of the real one, which is the same in each test
+
 
 @pytest.fixture(autouse=True)
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -50,6 +53,7 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     gc.freeze()  # for good: what is unfrozen, 50,000 tests and PyTorch, is walked each time
     for name in ("WORK", "MOST"):  # a plan that is good enough
         monkeypatch.setattr(search, name, getattr(search, name) // 10)
+    monkeypatch.setattr(rates, "disk", RATES_OF_DISK)
     budgeting._learned.clear()
     rates._rates.clear()
     conformance.forget()
