@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,13 @@ else:
         (slope,) = torch.autograd.grad(y, x, g, create_graph=True)
         (bend,) = torch.autograd.grad((slope * slope).sum(), x)
         return [t.detach().cpu().double().numpy() for t in (y, plain, slope, bend)]
+
+    @pytest.fixture(scope="module", autouse=True)
+    def compiled() -> None:
+        """Kernels of float64 in one go; of float32 the first run is compared, too."""
+        with fake_cuda.compiled_together():
+            for name, shape in product(FUNCTIONS, SHAPES):
+                derivatives(FUNCTIONS[name], shape, torch.float64, "cuda", 0)
 
     @pytest.mark.parametrize("shape", SHAPES)
     @pytest.mark.parametrize("name", FUNCTIONS)
