@@ -243,6 +243,7 @@ else:
         with fake_cuda.compiled_together():
             for case in CASES:
                 run(case, operands(case), None)
+            second_derivatives("cuda")
         yield
         fake_cuda.CHECKS = False
 
@@ -321,17 +322,19 @@ else:
                 assert setting is None or setting.on_cores == (way is ways.FLASH_ATTENTION)
                 assert (attention._setting(*wide, None, None, how) is not None) == takes[1]
 
-    def test_the_function_uses_them_and_its_second_derivative_does_not() -> None:
+    def second_derivatives(device: str) -> list[Host]:
+        """Behind the result and its first ones."""
         x = np.random.default_rng(0).standard_normal((3, 1, 2, 5, 8))
-        both = []
-        for device in ("cuda", "cpu"):
-            q, k, v = (cugrad.tensor(a, device=device, requires_grad=True) for a in x)
-            y = cugrad.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-            plain = cugrad.autograd.grad(y.sum(), (q, k, v), retain_graph=True)
-            (first,) = cugrad.autograd.grad((y * y).sum(), q, create_graph=True)
-            second = cugrad.autograd.grad(first.sum(), k)
-            both.append([z.detach().cpu().numpy() for z in (y, *plain, first, *second)])
-        for ours, theirs in zip(*both):
+        q, k, v = (cugrad.tensor(a, device=device, requires_grad=True) for a in x)
+        y = cugrad.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        plain = cugrad.autograd.grad(y.sum(), (q, k, v), retain_graph=True)
+        (first,) = cugrad.autograd.grad((y * y).sum(), q, create_graph=True)
+        second = cugrad.autograd.grad(first.sum(), k)
+        return [z.detach().cpu().numpy() for z in (y, *plain, first, *second)]
+
+    def test_the_function_uses_them_and_its_second_derivative_does_not() -> None:
+        both = [second_derivatives(device) for device in ("cuda", "cpu")]
+        for ours, theirs in zip(*both, strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
         used = {key[0] for key in launch._kernels}
         assert {"attention", "attention_queries", "attention_keys"} <= used
