@@ -120,9 +120,20 @@ else:
         x_shape, w_shape, has_bias, how = CASES[number]
         formats = product((False, True), (False, True)) if len(x_shape) == 4 else [(False, False)]
         dtypes = TOLERANCES if number == 0 else ["float32"]
-        for seed, dtype, (x_last, w_last) in product((0, 3), dtypes, formats):  # again: as kept
+        places = [*product(dtypes, formats)]
+
+        def operands(seed: int, dtype: str, x_last: bool, w_last: bool) -> list[Any]:
             x, w = leaf(x_shape, dtype, x_last, seed), leaf(w_shape, dtype, w_last, seed + 1)
-            b = leaf((w_shape[0],), dtype, seed=2) if has_bias else None
+            return [x, w, leaf((w_shape[0],), dtype, seed=2) if has_bias else None]
+
+        wanted.cudnn.asked = False
+        with fake_cuda.compiled_together():  # what it is compared with
+            for dtype, lying in places:
+                step(*operands(0, dtype, *lying), **how)
+        wanted.cudnn.asked = True
+        forget()
+        for seed, (dtype, (x_last, w_last)) in product((0, 3), places):  # again: as kept
+            x, w, b = operands(seed, dtype, x_last, w_last)
             cudnn.calls.clear()
             got = step(x, w, b, **how)
             assert sorted(cudnn.calls) == ["conv_dgrad", "conv_fprop", "conv_wgrad"]
