@@ -146,6 +146,11 @@ else:
                     called(name, rest, dtype)
             for call in odd().values():
                 call()
+            for dtype in ("float32", "float64", "float16", "bfloat16", "complex64"):
+                for p in NORMS if dtype != "float16" else ():
+                    cugrad._foreach_norm(tensors_for(p, dtype), p)
+                if dtype != "complex64":
+                    cugrad._foreach_max(numbers(dtype))
         yield
         fake_cuda.CHECKS = False
 
@@ -181,12 +186,25 @@ else:
                 assert ours.dtype is plain.dtype and ours.shape == plain.shape
                 np.testing.assert_allclose(host(ours), host(plain), near, 1e-7)
 
+    NORMS = (2, 1, float("inf"), 3)
+
+    def tensors_for(p: float, dtype: str) -> list[Any]:
+        tensors = [*lists(1, dtype)[0], -lists(1, dtype)[0][1]]
+        # without elements there is no largest
+        return [t for t in tensors if t.numel() or p != float("inf")]
+
+    def numbers(dtype: str) -> list[Any]:
+        """Below 0, too, infinities, and nan."""
+        filled = [t for t in lists(1, dtype)[0] if t.numel()]
+        odd = [[-3.0, -1.0], [-float("inf")], [float("inf"), 2.0], [1.0, float("nan"), 2.0]]
+        odd += [[float("nan"), 5.0], [-0.5] * 70000]
+        made = [cugrad.tensor(x, dtype=getattr(cugrad, dtype), device="cuda") for x in odd]
+        return [*filled, *[-t - 1 for t in filled], *made]
+
     @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "complex64"])
     def test_norms_are_those_of_the_tensors(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        tensors = [*lists(1, dtype)[0], -lists(1, dtype)[0][1]]
-        filled = [t for t in tensors if t.numel()]
-        for p in (2, 1, float("inf"), 3):
-            some = filled if p == float("inf") else tensors  # without elements there is no largest
+        for p in NORMS:
+            some = tensors_for(p, dtype)
             norms = both(monkeypatch, lambda p=p, some=some: cugrad._foreach_norm(some, p))
             for ours, plain in norms:
                 assert ours.dtype is plain.dtype and ours.shape == ()
@@ -197,12 +215,7 @@ else:
     def test_the_largest_are_those_of_the_tensors(
         dtype: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Below 0, too; of infinities, and nan where there is one."""
-        filled = [t for t in lists(1, dtype)[0] if t.numel()]
-        odd = [[-3.0, -1.0], [-float("inf")], [float("inf"), 2.0], [1.0, float("nan"), 2.0]]
-        odd += [[float("nan"), 5.0], [-0.5] * 70000]
-        made = [cugrad.tensor(x, dtype=getattr(cugrad, dtype), device="cuda") for x in odd]
-        some = [*filled, *[-t - 1 for t in filled], *made]
+        some = numbers(dtype)
         for ours, plain in both(monkeypatch, lambda: cugrad._foreach_max(some)):
             assert ours.dtype is plain.dtype and ours.shape == ()
             np.testing.assert_array_equal(host(ours), host(plain))
