@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import linecache
 import sys
 import warnings
+from functools import lru_cache
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from ..backends import backend_of
@@ -126,10 +129,18 @@ def note(node: Node) -> None:
 
 def _users_lines() -> list[str]:
     """The stack as text, outermost call first, without the library's own frames."""
-    import traceback
+    frames = list(users_frames(LAYERS))
+    for frame in frames:  # modules of zip files have their source elsewhere
+        linecache.lazycache(frame.f_code.co_filename, frame.f_globals)
+    return [_line_of(frame.f_code, frame.f_lineno) for frame in reversed(frames)]
 
-    frames = [(frame, frame.f_lineno) for frame in users_frames(LAYERS)]
-    return traceback.format_list(traceback.StackSummary.extract(reversed(frames)))
+
+@lru_cache(4096)
+def _line_of(code: CodeType, line: int) -> str:
+    """A place as tracebacks show it: most of a stack is that of the op before."""
+    from traceback import FrameSummary, StackSummary
+
+    return StackSummary([FrameSummary(code.co_filename, line, code.co_name)]).format()[0]
 
 
 # ---------------------------------------------------------------------- backward
