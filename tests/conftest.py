@@ -13,7 +13,6 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -188,30 +187,23 @@ def pytest_configure() -> None:
     os.environ.setdefault("CUGRAD_FUZZ_SEED", str(random.SystemRandom().randrange(10**9)))
 
 
-@functools.cache
-def turns_of(config: pytest.Config) -> Any:
-    """What this process shares with others that run the same tests (tests/support/in_turns.py)."""
-    path = config.getoption("--in-turns")
-    return path and importlib.import_module("tests.support.in_turns").Turns(path)
-
-
 @pytest.hookimpl(wrapper=True)
-def pytest_collection(session: pytest.Session) -> Iterator[None]:
+def pytest_collection() -> Iterator[None]:
     """No collection of garbage looks at forty thousand tests again and again as they are made."""
-    turns = turns_of(session.config)
     gc.disable()
     try:
-        with turns.alone() if turns else nullcontext():
-            return (yield)
+        return (yield)
     finally:
         gc.enable()
 
 
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    turns = turns_of(session.config)
-    if not turns or session.testsfailed or session.config.option.collectonly:
+    """With others that have forked from this process where that is told (support/in_turns.py)."""
+    told = session.config.getoption("--in-turns")
+    if not told or session.testsfailed or session.config.option.collectonly:
         return None
-    importlib.import_module("tests.support.in_turns").run(session, turns)
+    in_turns = importlib.import_module("tests.support.in_turns")
+    in_turns.run(session, in_turns.Turns(told))
     return True
 
 
@@ -236,7 +228,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shard", default="1/1", metavar="I/N", help="the Ith of N equal slices")
-    parser.addoption("--in-turns", metavar="FILE", help="see tests/support/in_turns.py")
+    parser.addoption("--in-turns", metavar="N:FOLDER", help="see tests/support/in_turns.py")
 
 
 # Sealed state ------------------------------------------------------------

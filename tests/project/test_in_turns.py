@@ -25,8 +25,9 @@ class Session:
 
     def __init__(self, files: dict[str, int]) -> None:
         self.ran: list[tuple[str, str | None]] = []
-        config = SimpleNamespace(hook=SimpleNamespace(pytest_runtest_protocol=self.protocol))
-        self.items = [SimpleNamespace(path=path, name=f"{path} {k}", config=config)
+        hook = SimpleNamespace(pytest_runtest_protocol=self.protocol)
+        self.config: Any = SimpleNamespace(hook=hook)
+        self.items = [SimpleNamespace(path=path, name=f"{path} {k}", config=self.config)
                       for path, count in files.items() for k in range(count)]  # fmt: skip
 
     def protocol(self, item: Any, nextitem: Any) -> None:
@@ -35,7 +36,7 @@ class Session:
 
 def test_each_file_is_run_by_the_first_that_asks(tmp_path: Path) -> None:
     files = {"a": 3, "b": 1, "c": 2}
-    turns = [Turns(str(tmp_path / "turns")) for _ in range(2)]
+    turns = [Turns(f"1:{tmp_path}") for _ in range(2)]
     first, second = Session(files), Session(files)
     assert turns[1].takes("b")
     run(first, turns[0])
@@ -48,7 +49,7 @@ def test_each_file_is_run_by_the_first_that_asks(tmp_path: Path) -> None:
 def test_a_failure_that_ends_the_run_ends_it(tmp_path: Path) -> None:
     session, other = Session({"a": 3, "b": 1}), Session({"a": 3, "b": 1})
     session.shouldfail = "stopping after 1 failures"
-    turns = Turns(str(tmp_path / "turns"))
+    turns = Turns(f"1:{tmp_path}")
     with pytest.raises(RuntimeError, match="stopping"):
         run(session, turns)
     assert len(session.ran) == 1

@@ -1,16 +1,19 @@
-"""The tests in several processes of pytest, each of which takes the next file when it has run one.
+"""The tests in several processes, each of which takes the next file when it has run one.
 
     python -m tests.support.in_turns 2 -q tests/autograd
 
-Further words go to pytest. Each process knows of all tests; they are collected by one process after
-another, since what the first has compiled is there for the next.
+Further words go to pytest. One process collects the tests, and the others are forks of it: each
+knows of all of them, and of what their files have imported.
 """
 
 from __future__ import annotations
 
 import collections
+import ctypes
 import fcntl
+import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,32 +25,65 @@ from typing import Any, TextIO
 
 import pytest
 
-OPTION = "--in-turns"
+OPTION = "--in-turns"  # the number of processes, a colon, and the folder that they share
 NO_MORE = "no more"  # stands where a file would that all of them have
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?|xfailed|xpassed)\b")
+PR_SET_PDEATHSIG = 1  # prctl(2): the signal that a process gets when its parent ends
 
 
 class Turns:
     """What has been taken, one line each, in a file that the processes share."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, told: str) -> None:
+        number, _, folder = told.partition(":")
+        self._number, self._folder = int(number), Path(folder)
+        self._children: list[int] = []
 
     @contextmanager
-    def alone(self) -> Iterator[TextIO]:
+    def _alone(self) -> Iterator[TextIO]:
         """No other process is inside."""
-        with open(self._path, "a+", encoding="utf-8") as file:
+        with open(self._folder / "turns", "a+", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed
             yield file
 
     def takes(self, name: str) -> bool:
         """Whether it is this process that has it: the first to ask."""
-        with self.alone() as file:
+        with self._alone() as file:
             file.seek(0)
             if {name, NO_MORE} & {*file.read().splitlines()}:
                 return False
             file.write(f"{name}\n")
             return True
+
+    def fork(self, config: pytest.Config) -> None:
+        """Starts the other processes, which come back from here, too."""
+        for k in range(1, self._number):
+            sys.stdout.flush(), sys.stderr.flush()
+            child = os.fork()
+            if not child:
+                ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+                self._children = []
+                write_to(self._folder / f"output {k}", config)
+                return
+            self._children.append(child)
+
+    def wait(self) -> None:
+        """Until the other processes have ended; notes how."""
+        while self._children:
+            _, status = os.waitpid(self._children[0], 0)
+            del self._children[0]
+            with open(self._folder / "codes", "a", encoding="utf-8") as file:
+                file.write(f"{os.waitstatus_to_exitcode(status)}\n")
+
+
+def write_to(path: Path, config: pytest.Config) -> None:
+    """Has what this process prints from now on written to a file, and pytest know of it."""
+    capture: Any = config.pluginmanager.get_plugin("capturemanager")
+    capture.stop_global_capturing()
+    with path.open("wb") as file:
+        os.dup2(file.fileno(), 1), os.dup2(file.fileno(), 2)
+    capture.start_global_capturing()
+    capture.suspend_global_capture()
 
 
 def run(session: pytest.Session, turns: Turns) -> None:
@@ -55,6 +91,14 @@ def run(session: pytest.Session, turns: Turns) -> None:
 
     The next test is taken before one runs: fixtures are left for that one.
     """
+    turns.fork(session.config)
+    try:
+        _run(session, turns)
+    finally:
+        turns.wait()
+
+
+def _run(session: pytest.Session, turns: Turns) -> None:
     files = groupby(session.items, lambda item: str(item.path))
     mine = chain.from_iterable(items for name, items in files if turns.takes(name))
     item = next(mine, None)
@@ -78,25 +122,23 @@ def main(words: list[str]) -> int:
         print(f"in_turns: got {number!r}, want a number of processes first", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pytest", OPTION, str(Path(folder, "turns")), *rest]
-        outputs = [Path(folder, f"output {k}") for k in range(1, int(number))]
+        command = [sys.executable, "-m", "pytest", OPTION, f"{number}:{folder}", *rest]
         first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        begun, last = [first], [""]
-        for path in outputs:
-            with path.open("wb") as file:
-                begun.append(subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT))
+        last = [""]
         try:
             assert first.stdout is not None
             for line in first.stdout:
                 last[0] = line.decode(errors="replace")
                 print(last[0], end="", flush=True)
-            codes = [process.wait() for process in begun]
+            codes = [first.wait()]
         except KeyboardInterrupt:  # it is theirs too, if it comes from the terminal
-            codes = [_ended(process) for process in begun]
-        for path in outputs:
+            codes = [_ended(first)]
+        for path in sorted(Path(folder).glob("output *")):
             text = path.read_text("utf-8", "replace")
             print(text, flush=True)
             last += text.splitlines()[-1:]
+        ends = Path(folder, "codes")
+        codes += [int(code) for code in ends.read_text().split()] if ends.exists() else []
         counts: collections.Counter[str] = collections.Counter()
         for count, what in COUNT.findall("\n".join(last)):
             counts[what] += int(count)

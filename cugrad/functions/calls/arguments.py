@@ -67,7 +67,8 @@ def refused(result: Tensor, inputs: Any, function: str, node: str = NO_NODE) -> 
             and highest((x,)) is not None
         )
         if asks:
-            name = function if edge_of(x) is not None else ""  # no gradient goes anywhere
+            is_lone = x._requires_grad and edge_of(x) is None and not state.levels
+            name = "" if is_lone else function  # its gradient goes nowhere
             result = recorded.not_implemented(result, x, name, node)
     return result
 
