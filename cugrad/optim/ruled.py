@@ -54,6 +54,7 @@ class RuledOptimizer(Optimizer):
     _notes = True
     # settings that must be off for sparse gradients; None: no setting makes them possible
     _sparse_without: tuple[str, ...] | None = None
+    _dense_with: tuple[str, ...] = ()  # settings by which a sparse gradient moves other rows, too
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -117,13 +118,15 @@ class RuledOptimizer(Optimizer):
                 check_fused_param(param)
         grads: list[Any] = [param._grad for param in params]
         if any(grad.is_sparse for grad in grads):
-            for param, grad in zip(params, grads):
-                if grad.is_sparse:
-                    self._update_rows(param, grad, group)
-            params = [param for param, grad in zip(params, grads) if not grad.is_sparse]
-            if params:
-                self._update(params, group)
-            return
+            if not self._is_spread(group):
+                for param, grad in zip(params, grads):
+                    if grad.is_sparse:
+                        self._update_rows(param, grad, group)
+                params = [param for param, grad in zip(params, grads) if not grad.is_sparse]
+                if params:
+                    self._update(params, group)
+                return
+            grads = [grad.detach().to_dense() if grad.is_sparse else grad for grad in grads]
         settings = self._arguments(group)
         if not self._remembers(group):
             type(self)._function(params, grads, *[[]] * len(self._rule.states), **settings)
@@ -151,6 +154,11 @@ class RuledOptimizer(Optimizer):
         """
         with noting(through):
             self._update(params, group)
+
+    def _is_spread(self, group: dict[str, Any]) -> bool:
+        """Whether a step by a sparse gradient moves other rows, too, and may do so."""
+        refused = any(group[name] for name in self._sparse_without or ())
+        return not refused and any(group[name] for name in self._dense_with)
 
     def _update_rows(self, param: Tensor, grad: Any, group: dict[str, Any]) -> None:
         """The step of the places that a sparse gradient has: of the parameter, and of states.

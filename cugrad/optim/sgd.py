@@ -95,7 +95,8 @@ class SGD(RuledOptimizer):
 
     _function = staticmethod(sgd)
     _rule = sgd_rule
-    _sparse_without = ("momentum", "weight_decay")
+    _sparse_without = ("weight_decay",)
+    _dense_with = ("momentum",)
 
     def __init__(
         self,

@@ -272,6 +272,8 @@ def test_gradients_of_tables(text: str) -> None:
 
 OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
     ("SGD", {"lr": 0.1}), ("SGD", {"lr": 0.1, "maximize": True}), ("Adagrad", {"lr": 0.1}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "dampening": 0.2}),
+    ("SGD", {"lr": 0.1, "momentum": 0.5, "nesterov": True}),
     ("Adagrad", {"lr": 0.1, "lr_decay": 0.1, "initial_accumulator_value": 0.5}),
     ("SparseAdam", {"lr": 0.1}), ("SparseAdam", {"lr": 0.1, "betas": (0.5, 0.9), "maximize": True}),
 ]  # fmt: skip
@@ -333,7 +335,6 @@ def test_other_optimizers_refuse_sparse_gradients() -> None:
         with pytest.raises(RuntimeError, match=f"{name} does not support sparse gradients"):
             step(name, lr=0.1)
     for name, setting in (
-        ("SGD", "momentum"),
         ("SGD", "weight_decay"),
         ("Adagrad", "weight_decay"),
     ):
