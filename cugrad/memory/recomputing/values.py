@@ -154,7 +154,7 @@ class Constant:
     def save(self, root: Any) -> None:
         """The storage is about to change."""
         if self.counter[0] == self.version:
-            self.held, self.tensor = copy_of(self.array), None
+            self.held, self.tensor = copy_of(self.array, "K"), None
             self.root, self.counter = weakref.ref(root_of(self.held)), [self.version]
 
 
