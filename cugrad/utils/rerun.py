@@ -118,7 +118,7 @@ class Rerun(Switch):
         counter = t.counter
         for k, (kept, version) in self.values.items():
             if kept._counter is counter and kept.counter[0] == version:
-                copy = make(copy_of(kept._array))
+                copy = make(copy_of(kept._array, "K"))
                 self.values[k] = copy, copy.counter[0]
 
     def as_is(self) -> Any:

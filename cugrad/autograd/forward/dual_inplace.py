@@ -71,7 +71,7 @@ def copied(x: Tensor, edge: Any) -> Tensor:
     """A copy that takes the place of `x` in the graph, so that changes of `x` do not change it. It
     gets a version counter at once. Later it would get that of the result which its node saved.
     """
-    copy = at_edge(copy_of(x._array), x._requires_grad, edge)
+    copy = at_edge(copy_of(x._array, "K"), x._requires_grad, edge)
     if copy._counter is None:
         copy._counter = [0]
     return copy
