@@ -19,6 +19,7 @@ what is raised in them.
 from __future__ import annotations
 
 import dis
+import functools
 import gc
 import os
 import sys
@@ -60,7 +61,20 @@ class Ways:
         left_out = _ends_of_with(code)
         if code.co_name in ENDS:
             left_out |= set(range(0, len(code.co_code), 2)) - self.handlers.keys()
-        self.may = bytes(i not in left_out for i in range(len(code.co_code)))
+        offsets = range(len(code.co_code))
+        names = [opname[self.code[i]] if i % 2 == 0 else "" for i in offsets]
+        self.may = bytes(i not in left_out for i in offsets)
+        self.resumes = bytes(name == "RESUME" for name in names)
+        self.looks = bytes(name in LOOKS or name.startswith("POP_JUMP_BACKWARD") for name in names)
+
+
+@functools.cache
+def ways_of(code: CodeType) -> Ways | None:
+    """Those of a function of the library's that may be interrupted; None of any other."""
+    ours = code.co_filename.startswith((LIBRARY, COMPILED)) and (
+        code.co_name not in COLLECTORS and not code.co_filename.startswith(DRIVER)
+    )
+    return Ways(code) if ours else None
 
 
 def _handlers(code: CodeType) -> dict[int, int]:
@@ -101,8 +115,6 @@ class Interrupter:
     def __init__(self, *at: int) -> None:
         self.at, self.count, self.places = set(at), 0, list[str]()
         self.of_signals: list[int] = []  # the points at which CPython would look for signals
-        self._known: dict[CodeType, Ways | None] = {}
-        self._last: dict[int, int] = {}  # by the id of a frame: where it was last
 
     @property
     def place(self) -> str:
@@ -120,33 +132,30 @@ class Interrupter:
             sys.settrace(before)
 
     def _call(self, frame: FrameType, event: str, arg: Any) -> Any:
-        code = frame.f_code
-        if code not in self._known:
-            ours = code.co_filename.startswith((LIBRARY, COMPILED)) and (
-                code.co_name not in COLLECTORS and not code.co_filename.startswith(DRIVER)
-            )
-            self._known[code] = Ways(code) if ours else None
-        if self._known[code] is None:
+        ways = ways_of(frame.f_code)
+        if ways is None:
             return None
-        self._last[id(frame)] = -1
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        return self._opcode
+        last = -1
 
-    def _opcode(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if event != "opcode":
-            return self._opcode
-        ways = self._known[frame.f_code]
-        assert ways is not None
-        at, now = self._last[id(frame)], frame.f_lasti
-        self._last[id(frame)] = now
-        begins = at < 0 or opname[ways.code[now]] == "RESUME"
-        last = opname[ways.code[at]]
+        def trace(frame: FrameType, event: str, arg: Any) -> Any:
+            nonlocal last
+            if event == "opcode":
+                at, last = last, frame.f_lasti
+                self._opcode(frame, ways, at, last)
+            return trace
+
+        return trace
+
+    def _opcode(self, frame: FrameType, ways: Ways, at: int, now: int) -> None:
+        """Before the instruction `now`, behind that `at` the offset; -1: at the beginning."""
         # what a call lets through is raised by the call, and goes to the handler that it has
-        alike = ways.handlers.get(at) == ways.handlers.get(now)
-        looks = (last in LOOKS or last.startswith("POP_JUMP_BACKWARD")) and alike
-        of_signals = not ways.ends if begins else looks
+        if at < 0 or ways.resumes[now]:
+            of_signals = not ways.ends
+        else:
+            of_signals = bool(ways.looks[at]) and ways.handlers.get(at) == ways.handlers.get(now)
         if not of_signals and not ways.may[now]:
-            return self._opcode
+            return
         self.count += 1
         if of_signals:
             self.of_signals.append(self.count)
@@ -154,7 +163,7 @@ class Interrupter:
             self.at.discard(self.count)
             if is_unguarded(frame):
                 self.at.add(self.count + 1)
-                return self._opcode
+                return
             code = frame.f_code
             self.places.append(
                 f"{os.path.relpath(code.co_filename, LIBRARY)}:{frame.f_lineno} in {code.co_name}"
@@ -162,7 +171,6 @@ class Interrupter:
             )
             # raising ends tracing of this frame and of those that catch it: begin them again
             raise Interrupt(self.place)
-        return self._opcode
 
 
 def is_unguarded(frame: FrameType | None) -> bool:
