@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections
 import ctypes
 import fcntl
+import importlib.util
 import os
 import re
 import signal
@@ -28,6 +29,8 @@ import pytest
 OPTION = "--in-turns"  # the number of processes, a colon, and the folder that they share
 NO_MORE = "no more"  # stands where a file would that all of them have
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?|xfailed|xpassed)\b")
+# What tests beside PyTorch import as they run, and would in each process.
+LATER = ("torch._dynamo", "numba")
 PR_SET_PDEATHSIG = 1  # prctl(2): the signal that a process gets when its parent ends
 
 
@@ -57,6 +60,10 @@ class Turns:
 
     def fork(self, config: pytest.Config) -> None:
         """Starts the other processes, which come back from here, too."""
+        if self._number > 1 and "torch" in sys.modules:
+            for name in LATER:
+                if importlib.util.find_spec(name.partition(".")[0]) is not None:
+                    importlib.import_module(name)
         for k in range(1, self._number):
             sys.stdout.flush(), sys.stderr.flush()
             child = os.fork()
