@@ -6,8 +6,11 @@ step without one. "cublaslt" and "cudnn" are our step with these libraries; cuDN
 nvidia-cudnn-frontend is installed. Numbers are written after each workload.
 
     python benchmarks/steps.py [--device cuda] [--check] [--quick] [--json FILE] [--only REGEX]
+                               [--kernels N]
 
-With --quick, and on the CPU, networks are small: that tries the program and measures nothing.
+With --quick, and on the CPU, networks are small: that tries the program and measures nothing. With
+--kernels, for which PyTorch's profiler sees the kernels of the whole process, the N that took the
+most of a step of each library are listed, and how long the device was busy.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from benchmarks import common
 from benchmarks.common import Line, library, paired
 
 WARM = 4  # steps before those that are measured: compilation, plans, algorithms
+STEPS = 3  # whose kernels are looked at
 Step = Callable[[], Any]
 
 
@@ -145,6 +149,24 @@ def timed(lib: Any, device: str, step: Step, count: int) -> float:
     return (perf_counter() - start) / count * 1e3
 
 
+def kernels_of(torch: Any, name: str, step: Step, most: int) -> str:
+    """The kernels that take the most of a step, and copies, in microseconds a step."""
+    activity = torch.profiler.ProfilerActivity.CUDA
+    with torch.profiler.profile(activities=[activity]) as profile:
+        for _ in range(STEPS):
+            step()
+        torch.cuda.synchronize()
+    times: dict[str, list[float]] = {}
+    for event in profile.events():
+        if "CUDA" in str(event.device_type):
+            times.setdefault(event.name, []).append(event.time_range.elapsed_us())
+    spent = sorted(((sum(found), kernel) for kernel, found in times.items()), reverse=True)
+    lines = [f"{us / STEPS:9.1f} {len(times[kernel]) / STEPS:6.1f} x {kernel[:110]}"
+             for us, kernel in spent[:most]]  # fmt: skip
+    busy, count = sum(us for us, _ in spent), sum(map(len, times.values()))
+    return "\n".join([f"{name}: {busy / STEPS:,.0f} us in {count / STEPS:,.0f} kernels", *lines])
+
+
 def measured(name: str, workload: Workload, options: Any, libs: tuple[Any, Any]) -> Line:
     """One workload; what fails is the note of its line."""
     line = Line(f"step_{name}", "ms", goal=workload.goal)
@@ -175,6 +197,9 @@ def measured(name: str, workload: Workload, options: Any, libs: tuple[Any, Any])
             paired(
                 line, runs[0], runs[1] if theirs else None, options.rounds or (1 if small else 3)
             )
+            if options.kernels and theirs and device == "cuda":
+                for side, step in sides:
+                    print(kernels_of(torch, f"{name}, {side.__name__}", step, options.kernels))
     except Exception as error:  # the others are measured nevertheless
         line.ours, line.theirs = [], []
         line.note = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
@@ -182,7 +207,9 @@ def measured(name: str, workload: Workload, options: Any, libs: tuple[Any, Any])
 
 
 def main() -> int:
-    options = common.arguments(__doc__.splitlines()[0]).parse_args()
+    parser = common.arguments(__doc__.splitlines()[0])
+    parser.add_argument("--kernels", type=int, metavar="N", default=0, help="list so many a step")
+    options = parser.parse_args()
     libs = library("cugrad"), library("torch")
     if libs[1] is not None and options.device == "cuda":
         if libs[1].cuda.is_available():

@@ -95,7 +95,7 @@ TWO = ["--placements", "offload,save_on_cpu"]
 OFFLOAD = ["benchmarks/offload.py", *CUDA, "--steps", "3"]
 BENCHMARKS = [
     ("training steps beside torch",
-     ["benchmarks/steps.py", *CUDA, "--only", "gpt.*bf16|mlp|fused|cudnn"]),
+     ["benchmarks/steps.py", *CUDA, "--only", "gpt|mlp|fused|cudnn", "--kernels", "12"]),
     ("offload of wide blocks beside torch", [*OFFLOAD, "--budget", "50", "--only", "wide", *TWO]),
     ("states elsewhere beside torch", ["benchmarks/states_gpu.py", "--budget", "70"]),
     ("ops of the device beside torch", ["benchmarks/device_ops.py", *CUDA, "--rounds", "2"]),
