@@ -351,7 +351,7 @@ def device_is_used() -> None:
         stream = current()
         stream.run()
         if not stream.is_non_blocking:  # the default stream and those that wait for it
-            for other in [s for s in BUSY if not s.is_non_blocking]:
+            for other in [s for s in list(BUSY) if not s.is_non_blocking]:
                 other.run()
 
 
@@ -366,7 +366,7 @@ def host_waits() -> None:
 
 def synchronize() -> None:
     """The host waits for all, which it may not while any stream is captured."""
-    for capture in CAPTURES:
+    for capture in list(CAPTURES):
         capture.is_valid = False
     if CAPTURES:
         raise failure(UNSUPPORTED)
