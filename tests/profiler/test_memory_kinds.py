@@ -14,6 +14,7 @@ import pytest
 import cugrad
 from cugrad import memory, nn
 from cugrad.backends import get
+from cugrad.memory.usage import bytes_elsewhere
 from cugrad.profiler import MemorySample, MemoryTimeline
 from cugrad.profiler.memory.storages import StorageTracker
 
@@ -151,10 +152,11 @@ def test_custom_functions() -> None:
 
 
 def test_offloaded_bytes() -> None:
+    before = bytes_elsewhere("simulated").disk  # of what other tests have left
     timeline = run(network("simulated"), "simulated", memory.offload(min_bytes=0))
     end = last(timeline, "sum")
     assert end.offloaded + end.in_flight >= 3 * MIB
-    assert end.pinned >= 3 * MIB and end.disk == 0
+    assert end.pinned >= 3 * MIB and end.disk <= before
     assert max(each.in_flight for each in timeline.samples) >= MIB
     assert timeline.samples[-1].offloaded == 0  # what no longer need leave may still be on its way
     plain = run(network("simulated"), "simulated")
@@ -162,9 +164,10 @@ def test_offloaded_bytes() -> None:
 
 
 def test_bytes_on_disk(tmp_path: Path) -> None:
+    before = bytes_elsewhere("simulated").disk
     timeline = run(network("simulated"), "simulated", memory.save_on_disk(tmp_path, min_bytes=0))
-    assert last(timeline, "sum").disk >= 3 * MIB
-    assert timeline.samples[-1].disk == 0
+    assert last(timeline, "sum").disk - before >= 3 * MIB
+    assert timeline.samples[-1].disk <= before
 
 
 # Who made it -----------------------------------------------------------------------------------
