@@ -22,9 +22,8 @@ def on_device(value: Any) -> Any:
     return cupy.array(value.transpose(order), order="C").transpose(np.argsort(order))
 
 
-fake_cuda.REAL = cupy
-fake_cuda.clothed = on_device  # type: ignore[assignment]
-fake_cuda.compiled_together = nullcontext  # type: ignore[assignment]
+for name, own in {"REAL": cupy, "clothed": on_device, "compiled_together": nullcontext}.items():
+    setattr(fake_cuda, name, own)
 cupy.ndarray._host = property(cupy.asnumpy)
 
 
