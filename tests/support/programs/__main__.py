@@ -82,6 +82,13 @@ def said(counts: Counter[str]) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
 
+def has_gpu() -> bool:
+    """Whether there is one that the library can use; asking imports it."""
+    from cugrad.backends import is_usable
+
+    return is_usable("cuda")
+
+
 def main(argv: list[str] | None = None, run: Callable[[list[str]], Run] = in_a_process) -> int:
     parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description=__doc__)
     parser.add_argument("--count", type=int, default=10**9)
@@ -92,6 +99,9 @@ def main(argv: list[str] | None = None, run: Callable[[list[str]], Run] = in_a_p
     parser.add_argument("--show", action="store_true", help="print the program of a seed")
     parser.add_argument("--chunk", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
+    if options.device == "gpu" and not has_gpu():
+        print("programs: no GPU to run on", file=sys.stderr)
+        return 2
     if not (options.show or options.chunk):  # this process only starts others, and loads no library
         return supervise(options, run)
     if options.device == "cuda":
