@@ -54,7 +54,6 @@ class Outbound:
         self.leaving_bytes = 0
         self._leaving: deque[tuple[Any, weakref.ref[Span], int, Any, Any]] = deque()
         self._staying: list[weakref.ref[Span]] = []  # in memory that the program may write to
-        self._watches = False  # whether it is shown what is about to be written to
 
     def send(
         self, span: Span, source: Any, stays: str | None, encode: bool, meter: Meter | None,
@@ -215,8 +214,7 @@ class Outbound:
         span.leave(flat, to)
         self._leaving.append((left, span.ref, flat.nbytes, span.arena, flat))
         self.leaving_bytes += flat.nbytes
-        if not self._watches:
-            self.watch()
+        self.watch()
 
     def _has_left(self, span: Span) -> None:
         """The device's memory is no longer held, unless the disk has no room."""
@@ -272,10 +270,7 @@ class Outbound:
         """Asks to be shown tensors that are about to be written to, while some of them may be
         saved.
         """
-        watching = bool(self._leaving or self._staying)
-        if watching != self._watches:
-            self._watches = watching
-            watch_writes(self._before_write, watching)
+        watch_writes(self._before_write, bool(self._leaving or self._staying))
 
     def _keep(self, span: Span, root: Any) -> None:
         """Makes a copy of bytes of a root that is about to be written to, where there is none."""
@@ -312,7 +307,6 @@ class Outbound:
         self._staying = [s.ref for s in live if s.held is not None or s.refused is not None]
         while self._before_write in writes_watched:
             watch_writes(self._before_write, False)
-        self._watches = False
         self.watch()
         self.staging.mend(live)
 

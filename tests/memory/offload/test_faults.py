@@ -412,14 +412,29 @@ def clean() -> Iterator[None]:
 
 
 def fresh() -> None:
-    """No engine: the streams of those that are gone would count for ever."""
+    """No engine: the streams of those that are gone would count for ever. Those that are put aside
+    for the test go on watching what is written to.
+    """
     gc.collect()
+    for gone in engine._engines.values():
+        mode.watch_writes(gone.out._before_write, False)
     engine._engines.clear()
-    for watcher in tuple(mode.writes_watched):  # of engines that are gone
-        if type(getattr(watcher, "__self__", None)).__name__ == "Outbound":
-            mode.watch_writes(watcher, False)
     simulated.MACHINE.freed_pinned.clear()
     simulated.reset()
+
+
+def test_an_engine_that_is_put_aside_goes_on_watching() -> None:
+    """Else what it keeps, or sends, would be written to unseen when it is used again."""
+    x = cugrad.randn(64, 64, device="simulated", requires_grad=True)
+    with cugrad.autograd.graph.save_on_cpu(pin_memory=True):
+        kept = x.exp()
+    (aside,) = engine._engines.values()
+    engine._engines.clear()
+    fresh()
+    assert aside.out._leaving and aside.out._before_write in mode.writes_watched
+    del kept
+    aside.drain()
+    assert aside.out._before_write not in mode.writes_watched
 
 
 def schedules() -> Iterator[tuple[str, int]]:
