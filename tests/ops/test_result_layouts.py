@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -112,6 +113,16 @@ def test_channels_last_stays(name: str, device: str) -> None:
                 assert grad.shape == x.shape
         results.append((tuple(y.shape), tuple(y.stride())))
     assert results[0] == results[1]
+
+
+def test_which_empty_tensors_lie_in_a_format() -> None:
+    """Where channels lie last, a copy is made of those that do not, though there is no element."""
+    for shape in itertools.product((0, 1, 2, 3), repeat=4):
+        formats = [
+            (x.is_contiguous(), x.is_contiguous(memory_format=t.channels_last))
+            for t in (torch, cugrad) for x in [t.zeros(shape)]
+        ]  # fmt: skip
+        assert formats[0] == formats[1], shape
 
 
 def test_a_view_of_no_memory() -> None:

@@ -85,7 +85,7 @@ def is_contiguous(self: Tensor, memory_format: Any = contiguous_format) -> bool:
     array = self._array
     order: Sequence[int]
     if memory_format is contiguous_format:
-        if array.flags.c_contiguous:
+        if array.flags.c_contiguous or not array.size:
             return True
         order = range(array.ndim)  # one example of a batch may lie so where all do not
     elif not isinstance(memory_format, type(contiguous_format)) or memory_format.order is None:
@@ -95,10 +95,12 @@ def is_contiguous(self: Tensor, memory_format: Any = contiguous_format) -> bool:
     if len(order) != array.ndim:
         return False
     shape, strides, step = array.shape, array.strides, array.itemsize
+    if not array.size:
+        strides, step = self.stride(), 1
     for d in reversed(order):
         if strides[d] != step and shape[d] != 1:
             return False
-        step *= max(1, shape[d])
+        step *= shape[d]  # of no elements few lie so, as PyTorch has it
     return True
 
 

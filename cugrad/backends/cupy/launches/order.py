@@ -28,10 +28,11 @@ def order_of(values: Sequence[Any]) -> tuple[Axes, Axes] | None:
     arrays = [x for x in values if type(x) is ndarray and x.shape]
     if any(type(x) is not ndarray and getattr(x, "shape", ()) for x in values):
         return None
-    first = next((x for x in arrays if not x._c_contiguous), None)
-    if first is None:
+    others = [x for x in arrays if not x._c_contiguous]
+    if not others:
         return None
-    shape, strides = first.shape, first.strides
+    largest = others[0] if len(others) == 1 else max(others, key=lambda x: x.size)
+    shape, strides = largest.shape, largest.strides
     axes = tuple(sorted(range(len(shape)), key=lambda i: (-strides[i], i)))
     for x in arrays:
         if x.shape == shape:
