@@ -221,6 +221,27 @@ def test_gradients_are_those_of_what_was_asked_for() -> None:
         assert lstm(x)[0].grad_fn is None
 
 
+@each_kind
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_where_no_gradient_comes_none_goes_on(name: str, kind: Any, create_graph: bool) -> None:
+    for lib, made in zip((torch, cugrad), pair(name, 3, 4, **kind), strict=True):
+
+        class Lone(lib.autograd.Function):  # type: ignore[name-defined,misc]
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                return x * 3
+
+            @staticmethod
+            def backward(ctx: Any, gradient: Any) -> None:
+                return None
+
+        x = lib.ones(5, 2, 3, dtype=lib.float64).requires_grad_()
+        leaves = [x, *made.parameters()]
+        out = Lone.apply(made(x)[0]).sum()
+        found = lib.autograd.grad(out, leaves, create_graph=create_graph, allow_unused=True)
+        assert found == (None,) * len(leaves), lib.__name__
+
+
 def test_saved_tensors_pass_hooks_and_are_versioned() -> None:
     lstm, x = cugrad.nn.LSTM(4, 5), cugrad.randn(6, 3, 4)
     lstm(x)[0].sin().sum().backward()

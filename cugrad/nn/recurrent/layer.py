@@ -67,6 +67,8 @@ class RecurrentLayer(Function):
         """By the loops over arrays; by the graph of the steps under create_graph, and for gradients
         with tangents or examples.
         """
+        if all(g is None for g in grads):  # as of each step's own node
+            return (None,) * len(ctx.needs_input_grad)
         saved = ctx.saved_tensors
         operands, kept = Operands(*saved[: ctx.operands]), saved[ctx.operands :]
         again = state.grad_enabled
