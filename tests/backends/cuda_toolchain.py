@@ -173,7 +173,8 @@ def some_of(sources: Sequence[str], every: int = 24) -> list[str]:
     numbers: dict[str, int] = {}
     found = []
     for source in sources:
-        name = " ".join(re.findall(r"__global__ void (?:__launch_bounds__\(.*?\)\s*)?(\w+)\(", source))
+        bounded = r"__global__ void (?:__launch_bounds__\(.*?\)\s*)?(\w+)\("
+        name = " ".join(re.findall(bounded, source))
         number = numbers[name] = numbers.get(name, -1) + 1
         if number % every == 0:
             found.append(source)
