@@ -154,7 +154,7 @@ def test_offload_moves_every_byte_and_changes_no_result(tmp_path: Path) -> None:
     pytest.importorskip("cupy", reason="the stand-in for a GPU needs CuPy's signatures")
     if not any(map(shutil.which, ("g++", "clang++", "c++"))):
         pytest.skip("the stand-in for a GPU needs a C++ compiler")
-    options = ["--device", "cuda", "--epochs", "1"]
+    options = ["--device", "cuda", "--epochs", "1", "--batch-size", "256"]
     process = subprocess.Popen(
         [sys.executable, "-c", ON_A_STAND_IN, *options, "--out", str(tmp_path / "x.png")],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
@@ -168,7 +168,7 @@ def test_offload_moves_every_byte_and_changes_no_result(tmp_path: Path) -> None:
     saved = float(with_offload["saved tensors"].split()[-2])  # MiB, each storage once
     moved, stayed, before = re.findall(r"([\d.]+) MiB", with_offload["moved to the host"])
     assert float(moved) + float(stayed) == pytest.approx(saved, abs=0.011) and before == "0.00"
-    assert float(stayed) <= 0.02 < 1 < saved  # the images
+    assert float(stayed) <= 0.07 < 1 < saved  # the images
     assert with_offload["moved back"] == f"{moved} MiB per step"
     assert without["moved back"] == "0 B"
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections
 import ctypes
 import fcntl
+import gc
 import importlib.util
 import os
 import re
@@ -64,6 +65,8 @@ class Turns:
             for name in LATER:
                 if importlib.util.find_spec(name.partition(".")[0]) is not None:
                     importlib.import_module(name)
+        gc.collect()
+        gc.freeze()  # else each process would walk through all of it, and have a copy by that
         for k in range(1, self._number):
             sys.stdout.flush(), sys.stderr.flush()
             child = os.fork()
