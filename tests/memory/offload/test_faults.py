@@ -426,7 +426,10 @@ def fresh() -> None:
 def test_an_engine_that_is_put_aside_goes_on_watching() -> None:
     """Else what it keeps, or sends, would be written to unseen when it is used again."""
     x = cugrad.randn(64, 64, device="simulated", requires_grad=True)
-    with cugrad.autograd.graph.save_on_cpu(pin_memory=True):
+    with (
+        simulated.configured(policy="latest"),  # nothing has left when that is first asked
+        cugrad.autograd.graph.save_on_cpu(pin_memory=True),
+    ):
         kept = x.exp()
     (aside,) = engine._engines.values()
     engine._engines.clear()
