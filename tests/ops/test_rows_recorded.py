@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cugrad.autograd import grad
+from cugrad.autograd import backward, detect_anomaly, grad
 from cugrad.autograd.graph import saved_tensors_hooks
+from cugrad.autograd.mode import no_grad
 from cugrad.autograd.recording.inplace import apply_inplace
 from cugrad.autograd.recording.record import recorded
 from cugrad.ops.table import TABLE, Op
@@ -356,6 +357,22 @@ def freed_graph_says_so(run: Recording) -> None:
     if names:
         with pytest.raises(RuntimeError, match="Trying to backward through the graph a second"):
             run.gradients(v)
+
+
+@over_lines(differentiable)
+@pytest.mark.filterwarnings("ignore:Anomaly Detection")
+def test_gradients_go_nowhere_from_views_of_leaves_without_history(line: Any, backend: Any) -> None:
+    """Such a node saves nothing, and no kernel is asked for its gradients; nor in anomaly mode."""
+    for case in narrow_cases(line):
+        run = Recording(case, backend)
+        with no_grad():
+            views = [t.view_as(t) if i in run.wanted else t for i, t in enumerate(run.inputs)]
+        v = run.call.cotangents(run.call.rng)
+        with variant_named(case), detect_anomaly(check_nan=False):
+            run.outputs = run.run(tuple(views))
+            with backend.quiet():
+                backward(run.roots, [make(x) for x in v if x is not None])
+        assert all(leaf.grad is None for leaf in run.leaves)
 
 
 # In place -----------------------------------------------------------------------------------------

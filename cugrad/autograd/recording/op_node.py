@@ -45,7 +45,9 @@ class OpPlan:
         return self
 
     def _fuse(self, backend: Any) -> None:
-        fused = backend.gradients_function(self.op, self.mask, raw) if backend.runs_rows else None
+        if not backend.runs_rows or not self.mask:  # or all its gradients go nowhere
+            return
+        fused = backend.gradients_function(self.op, self.mask, raw)
         if fused is None:
             return
         if type(self) is FastPlan and not getattr(fused, "wide", True):
