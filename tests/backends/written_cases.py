@@ -88,7 +88,8 @@ for name, number in (("native_layer_norm_backward", 2), ("rms_norm_backward", 1)
 for shape, groups in (((2, 6, 4, 4), 3), ((3, 4, 5), 2), ((2, 8), 4), ((2, 4, 3000), 1)):
     case("native_group_norm", f"{shape}", drawn(normal(*shape), normal(shape[1]), normal(shape[1])),
          {"num_groups": groups}, (("input", "weight", "bias"), ("input", "weight")))  # fmt: skip
-for shape in ((4, 3, 8, 8), (2, 3, 5), (70, 40), (300, 3), (3, 2, 1500), (1, 33, 2, 2)):
+for shape in ((4, 3, 8, 8), (2, 3, 5), (70, 40), (300, 3), (3, 2, 1500), (1, 33, 2, 2),
+              (3, 64, 6, 5), (130, 64), (9, 66), (33, 256)):  # fmt: skip
     vectors = normal(shape[1]), normal(shape[1])
     case("native_batch_norm", f"{shape}", drawn(normal(*shape), *vectors), {},
          (("input", "weight", "bias"), ("input",)))  # fmt: skip

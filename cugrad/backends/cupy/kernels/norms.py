@@ -12,21 +12,33 @@ from . import PART, whole
 __all__ = ["KERNELS", "NAMES", "SOURCE"]
 
 
-# Blocks walk over the elements of channels, of which there are `count` each, N * L. ACROSS: a block
-# has 32 channels that are neighbours in memory, in 8 lines, for L = 1; else it has one channel.
-_WALK = r"""
-struct Walk {  // a thread's elements: from `begin`, every `step`th below `end`
+# Blocks walk over the elements of channels, of which there are `count` each, N * L. A thread reads
+# LINES packs at a time, so that many loads are under way. ACROSS: a pack has neighbouring channels,
+# for L = 1, and a block has 32 packs of them in 8 lines; else pack and block are of one channel.
+_OWN = r"""
+constexpr int OWN = ACROSS ? PACK : 1;   // channels of a thread
+constexpr int EACH = ACROSS ? 1 : PACK;  // elements of each in a pack
+"""
+
+_WALK = (
+    _OWN
+    + PART
+    + r"""
+struct Walk {  // a thread's packs: from `begin`, every `step` elements below `end`
     int channel, begin, end, step;
-    bool leads;  // whether this thread writes what all have together
+    int first, turns;  // of what blocks have left: from `first`, every so many
+    bool leads;        // whether this thread writes what all have together
 };
 __device__ __forceinline__ Walk walk_of(int channels, int count, int part)
 {
     const int lane = threadIdx.x % 32, line = threadIdx.x / 32, start = blockIdx.y * part;
     Walk w;
-    w.channel = ACROSS ? blockIdx.x * 32 + lane : blockIdx.x;
-    w.begin = start + (ACROSS ? line : threadIdx.x);
+    w.channel = ACROSS ? (blockIdx.x * 32 + lane) * PACK : blockIdx.x;
+    w.begin = start + (ACROSS ? line : threadIdx.x * PACK);
     w.end = w.channel < channels ? (count - start < part ? count : start + part) : 0;
-    w.step = ACROSS ? 8 : blockDim.x;
+    w.step = ACROSS ? 8 : blockDim.x * PACK;
+    w.first = w.channel < channels ? (ACROSS ? line : threadIdx.x) : gridDim.y;
+    w.turns = ACROSS ? 8 : blockDim.x;
     w.leads = w.channel < channels && (ACROSS ? line == 0 : threadIdx.x == 0);
     return w;
 }
@@ -49,9 +61,18 @@ template <class Join> __device__ A of_walk(A value, Join join)
     else return of_team(value, blockDim.x, join);
 }
 """
+)
 
 
-_CHANNEL = r"""
+_CHANNEL = (
+    _OWN
+    + PART
+    + r"""
+// What the channels of a thread have, which are neighbours from `from` on.
+__device__ __forceinline__ Pack<A, OWN> owned(const A* from)
+{
+    return *(const Pack<A, OWN>*)from;
+}
 __device__ __forceinline__ int channel_of(i64 i, int channels, int length)
 {
     if (i > 0x7fffffff) return (int)((length == 1 ? i : i / length) % channels);
@@ -59,6 +80,7 @@ __device__ __forceinline__ int channel_of(i64 i, int channels, int length)
     return (length == 1 ? place : place / length) % channels;
 }
 """
+)
 
 # GIVEN: what is there is a variance, whose factor is 1 / sqrt(variance + eps).
 _FACTOR = r"""
@@ -190,9 +212,10 @@ extern "C" __global__ void __launch_bounds__(1024) norm_rows_backward(
     }
 }
 """,
-    # Mean and 1 / sqrt(variance + eps) of each channel. A part of a channel has its own mean and
-    # sum of squares about it; parts are joined as by Chan, Golub and LeVeque (1979). Running
-    # statistics that are there go towards mean and unbiased variance, and batches are counted.
+    # Mean and 1 / sqrt(variance + eps) of each channel, which is read once. What a thread reads at
+    # a time has its own mean and sum of squares about it, and so have the thread and the block;
+    # they are joined as by Chan, Golub and LeVeque (1979). Running statistics that are there go
+    # towards mean and unbiased variance, and batches are counted.
     "channel_moments": _WALK
     + PART
     + r"""
@@ -200,46 +223,86 @@ extern "C" __global__ void __launch_bounds__(256) channel_moments(
     const T* x, A* means, A* factors, W* running_mean, W* running_var, i64* batches, A* partial,
     unsigned* tickets, int channels, int count, int length, int part, A eps, A momentum)
 {
-    Walk w = walk_of(channels, count, part);
-    A mean = 0, square = 0;
-    for (int e = w.begin; e < w.end; e += w.step)
-        mean += (A)x[place_of(e, w.channel, channels, length)];
-    const int begin = blockIdx.y * part;
-    mean = of_walk(mean, Sum()) / size_of(blockIdx.y, part, count);
-    for (int e = w.begin; e < w.end; e += w.step) {
-        const A c = (A)x[place_of(e, w.channel, channels, length)] - mean;
-        square += c * c;
-    }
-    square = of_walk(square, Sum());
-    if (gridDim.y > 1) {
-        A* const left = partial + (i64)blockIdx.y * 2 * channels;
-        if (w.leads) left[w.channel] = mean, left[channels + w.channel] = square;
-        if (!comes_last(tickets + blockIdx.x, gridDim.y)) return;
-        const int first = w.channel < channels ? w.begin - begin : gridDim.y;
-        A total = 0;
-        for (int k = first; k < (int)gridDim.y; k += w.step)
-            total += of_part(partial, k, channels, w.channel) * size_of(k, part, count);
-        mean = of_walk(total, Sum()) / count;
-        total = 0;
-        for (int k = first; k < (int)gridDim.y; k += w.step) {
-            const A shift = of_part(partial, k, channels, w.channel) - mean;
-            total += of_part(partial, k, channels, channels + w.channel);
-            total += shift * shift * size_of(k, part, count);
+    const Walk w = walk_of(channels, count, part);
+    A mean[OWN] = {}, square[OWN] = {};
+    int seen = 0;  // of each channel
+    for (int e = w.begin; e < w.end; e += w.step * LINES) {
+        Pack<T, PACK> v[LINES];
+        int packs = 0;
+#pragma unroll
+        for (int u = 0; u < LINES; ++u)
+            if (e + u * w.step < w.end) {
+                v[u] = load(x + place_of(e + u * w.step, w.channel, channels, length));
+                packs = u + 1;
+            }
+        const int fresh = packs * EACH;
+        const A one = A(1) / fresh, share = (A)fresh / (seen + fresh);
+#pragma unroll
+        for (int j = 0; j < OWN; ++j) {
+            A middle = 0, spread = 0;
+#pragma unroll
+            for (int u = 0; u < LINES; ++u)
+#pragma unroll
+                for (int k = 0; k < EACH; ++k)
+                    if (u < packs) middle += (A)v[u].at[j + k];
+            middle *= one;
+#pragma unroll
+            for (int u = 0; u < LINES; ++u)
+#pragma unroll
+                for (int k = 0; k < EACH; ++k) {
+                    const A c = (A)v[u].at[j + k] - middle;
+                    if (u < packs) spread += c * c;
+                }
+            const A shift = middle - mean[j];
+            mean[j] += shift * share;
+            square[j] += spread + shift * shift * share * seen;
         }
-        square = of_walk(total, Sum());
+        seen += fresh;
     }
-    if (w.leads) {
-        means[w.channel] = mean;
-        factors[w.channel] = 1 / sqrt(square / count + eps);
+#pragma unroll
+    for (int j = 0; j < OWN; ++j) {
+        const A all = of_walk(mean[j] * seen, Sum()) / size_of(blockIdx.y, part, count);
+        const A shift = mean[j] - all;
+        square[j] = of_walk(seen > 0 ? square[j] + shift * shift * seen : 0, Sum());
+        mean[j] = all;
+    }
+    if (gridDim.y > 1) {
+        A* const left = partial + (i64)blockIdx.y * 2 * channels + w.channel;
+        if (w.leads)
+            for (int j = 0; j < OWN; ++j) left[j] = mean[j], left[channels + j] = square[j];
+        if (!comes_last(tickets + blockIdx.x, gridDim.y)) return;
+#pragma unroll
+        for (int j = 0; j < OWN; ++j) {
+            const int channel = w.channel + j;
+            A total = 0;
+#pragma unroll 4
+            for (int k = w.first; k < (int)gridDim.y; k += w.turns)
+                total += of_part(partial, k, channels, channel) * size_of(k, part, count);
+            mean[j] = of_walk(total, Sum()) / count;
+            total = 0;
+#pragma unroll 4
+            for (int k = w.first; k < (int)gridDim.y; k += w.turns) {
+                const A shift = of_part(partial, k, channels, channel) - mean[j];
+                total += of_part(partial, k, channels, channels + channel);
+                total += shift * shift * size_of(k, part, count);
+            }
+            square[j] = of_walk(total, Sum());
+        }
+    }
+    if (!w.leads) return;
+    for (int j = 0; j < OWN; ++j) {
+        const int channel = w.channel + j;
+        means[channel] = mean[j];
+        factors[channel] = 1 / sqrt(square[j] / count + eps);
         if (running_mean != nullptr) {
-            const A was = (A)running_mean[w.channel];
-            running_mean[w.channel] = (W)(was + (mean - was) * momentum);
+            const A was = (A)running_mean[channel];
+            running_mean[channel] = (W)(was + (mean[j] - was) * momentum);
         }
         if (running_var != nullptr) {
-            const A was = (A)running_var[w.channel];
-            running_var[w.channel] = (W)(was + (square / (count - 1) - was) * momentum);
+            const A was = (A)running_var[channel];
+            running_var[channel] = (W)(was + (square[j] / (count - 1) - was) * momentum);
         }
-        if (batches != nullptr && w.channel == 0) *batches += 1;
+        if (batches != nullptr && channel == 0) *batches += 1;
     }
 }
 """,
@@ -269,12 +332,16 @@ extern "C" __global__ void __launch_bounds__(256) channel_apply(
     if (i >= size) return;
     const Pack<T, PACK> v = load(x + i);
     Pack<T, PACK> out;
-    int c = channel_of(i, channels, length);
-    for (int k = 0; k < PACK; ++k) {  // neighbours are of one channel, or length is 1
-        if (k > 0 && length == 1) c = c + 1 < channels ? c + 1 : 0;
-        A r = ((A)v.at[k] - (parts & 4 ? means[c] : A(0))) * factor_of(factors[c], eps);
-        if (parts & 1) r *= (A)weight[c];
-        if (parts & 2) r += (A)bias[c];
+    const int c = channel_of(i, channels, length);
+    const Pack<A, OWN> mean = parts & 4 ? owned(means + c) : Pack<A, OWN>{};
+    Pack<A, OWN> factor = owned(factors + c);
+    for (int j = 0; j < OWN; ++j) factor.at[j] = factor_of(factor.at[j], eps);
+#pragma unroll
+    for (int k = 0; k < PACK; ++k) {
+        const int j = ACROSS ? k : 0;
+        A r = ((A)v.at[k] - mean.at[j]) * factor.at[j];
+        if (parts & 1) r *= (A)weight[c + j];
+        if (parts & 2) r += (A)bias[c + j];
         out.at[k] = (T)r;
     }
     save(y + i, out);
@@ -293,34 +360,72 @@ extern "C" __global__ void __launch_bounds__(256) channel_sums(
     A* partial, unsigned* tickets, int channels, int count, int length, int part, int per_row,
     int shared, int parts, A eps)
 {
-    Walk w = walk_of(channels, count, part);
-    A slope = 0, offset = 0;
-    for (int e = w.begin; e < w.end; e += w.step) {
-        const i64 at = place_of(e, w.channel, channels, length);
-        const i64 row = (i64)(length == 1 ? e : e / length) * per_row + w.channel / shared;
-        const A u = (A)g[at], centred = (A)x[at] - (parts & 4 ? means[row] : A(0));
-        slope += u * (centred * factor_of(factors[row], eps));
-        offset += u;
+    const Walk w = walk_of(channels, count, part);
+    A slope[OWN] = {}, offset[OWN] = {}, mean[OWN] = {}, factor[OWN] = {};
+    int row[OWN];
+#pragma unroll
+    for (int j = 0; j < OWN; ++j) {
+        row[j] = (w.channel + j) / shared;
+        if (per_row > 0 || w.begin >= w.end) continue;  // the same for all elements of a channel
+        mean[j] = parts & 4 ? means[row[j]] : A(0);
+        factor[j] = factor_of(factors[row[j]], eps);
     }
-    slope = of_walk(slope, Sum());
-    offset = of_walk(offset, Sum());
-    if (gridDim.y > 1) {
-        A* const left = partial + (i64)blockIdx.y * 2 * channels;
-        if (w.leads) left[w.channel] = slope, left[channels + w.channel] = offset;
-        if (!comes_last(tickets + blockIdx.x, gridDim.y)) return;
-        slope = offset = 0;
-        if (w.channel < channels)
-            for (int k = w.begin - (int)blockIdx.y * part; k < (int)gridDim.y; k += w.step) {
-                slope += of_part(partial, k, channels, w.channel);
-                offset += of_part(partial, k, channels, channels + w.channel);
+    for (int e = w.begin; e < w.end; e += w.step * LINES) {
+        Pack<T, PACK> u[LINES], v[LINES];
+#pragma unroll
+        for (int l = 0; l < LINES; ++l)
+            if (e + l * w.step < w.end) {
+                const i64 at = place_of(e + l * w.step, w.channel, channels, length);
+                u[l] = load(g + at), v[l] = load(x + at);
             }
-        slope = of_walk(slope, Sum());
-        offset = of_walk(offset, Sum());
+#pragma unroll
+        for (int l = 0; l < LINES; ++l) {
+            const int now = e + l * w.step;
+            if (now >= w.end) continue;
+            const i64 before = (i64)(length == 1 ? now : now / length) * per_row;
+#pragma unroll
+            for (int j = 0; j < OWN; ++j) {
+                if (per_row > 0 && j > 0 && row[j] == row[0]) {
+                    mean[j] = mean[0], factor[j] = factor[0];
+                } else if (per_row > 0) {
+                    mean[j] = parts & 4 ? means[before + row[j]] : A(0);
+                    factor[j] = factor_of(factors[before + row[j]], eps);
+                }
+#pragma unroll
+                for (int k = 0; k < EACH; ++k) {
+                    const A h = (A)u[l].at[j + k];
+                    slope[j] += h * (((A)v[l].at[j + k] - mean[j]) * factor[j]);
+                    offset[j] += h;
+                }
+            }
+        }
     }
-    if (w.leads) {
-        sums[w.channel] = slope, sums[channels + w.channel] = offset;
-        if (parts & 1) slopes[w.channel] = (W)slope;
-        if (parts & 2) offsets[w.channel] = (W)offset;
+#pragma unroll
+    for (int j = 0; j < OWN; ++j)
+        slope[j] = of_walk(slope[j], Sum()), offset[j] = of_walk(offset[j], Sum());
+    if (gridDim.y > 1) {
+        A* const left = partial + (i64)blockIdx.y * 2 * channels + w.channel;
+        if (w.leads)
+            for (int j = 0; j < OWN; ++j) left[j] = slope[j], left[channels + j] = offset[j];
+        if (!comes_last(tickets + blockIdx.x, gridDim.y)) return;
+#pragma unroll
+        for (int j = 0; j < OWN; ++j) {
+            slope[j] = offset[j] = 0;
+#pragma unroll 4
+            for (int k = w.first; k < (int)gridDim.y; k += w.turns) {
+                slope[j] += of_part(partial, k, channels, w.channel + j);
+                offset[j] += of_part(partial, k, channels, channels + w.channel + j);
+            }
+            slope[j] = of_walk(slope[j], Sum());
+            offset[j] = of_walk(offset[j], Sum());
+        }
+    }
+    if (!w.leads) return;
+    for (int j = 0; j < OWN; ++j) {
+        const int channel = w.channel + j;
+        sums[channel] = slope[j], sums[channels + channel] = offset[j];
+        if (parts & 1) slopes[channel] = (W)slope[j];
+        if (parts & 2) offsets[channel] = (W)offset[j];
     }
 }
 """,
@@ -336,12 +441,16 @@ extern "C" __global__ void __launch_bounds__(256) channel_backward(
     if (i >= size) return;
     const Pack<T, PACK> u = load(g + i), v = load(x + i);
     Pack<T, PACK> r;
-    int c = channel_of(i, channels, length);
+    const int c = channel_of(i, channels, length);
+    const Pack<A, OWN> mean = owned(means + c), factor = owned(factors + c);
+    const Pack<A, OWN> slope = owned(sums + c), offset = owned(sums + channels + c);
+    const A share = 1 / count;
+#pragma unroll
     for (int k = 0; k < PACK; ++k) {
-        if (k > 0 && length == 1) c = c + 1 < channels ? c + 1 : 0;
-        const A z = ((A)v.at[k] - means[c]) * factors[c];
-        const A h = (A)u.at[k] - sums[channels + c] / count - z * (sums[c] / count);
-        r.at[k] = (T)(parts & 1 ? h * factors[c] * (A)weight[c] : h * factors[c]);
+        const int j = ACROSS ? k : 0;
+        const A z = ((A)v.at[k] - mean.at[j]) * factor.at[j];
+        const A h = (A)u.at[k] - (offset.at[j] + z * slope.at[j]) * share;
+        r.at[k] = (T)(parts & 1 ? h * factor.at[j] * (A)weight[c + j] : h * factor.at[j]);
     }
     save(out + i, r);
 }
@@ -361,4 +470,4 @@ extern "C" __global__ void __launch_bounds__(256) track_moment(
 """,
 }
 NAMES = tuple(KERNELS)
-SOURCE = whole(KERNELS, ACROSS=0, GIVEN=0, HELD=4)
+SOURCE = whole(KERNELS, ACROSS=0, LINES=4, GIVEN=0, HELD=4)
