@@ -27,7 +27,7 @@ from tests.support.programs.shrinking import shrunk
 from tests.support.programs.text import read
 from tests.support.warm import Warm
 
-pytestmark = pytest.mark.host_only
+pytestmark = [pytest.mark.host_only, pytest.mark.slow]
 
 CORPUS = sorted((ROOT / "tests" / "support" / "programs" / "corpus").glob("*.py"))
 PAGE = ROOT / "docs" / "torch-compatibility.md"

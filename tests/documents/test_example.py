@@ -19,6 +19,7 @@ import pytest
 
 from tests.support import ROOT
 
+pytestmark = pytest.mark.slow
 EXAMPLE = ROOT / "examples" / "train_digits.py"
 
 for _package in ("sklearn", "matplotlib", "tqdm"):

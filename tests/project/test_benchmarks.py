@@ -15,7 +15,7 @@ import cugrad.backends
 from benchmarks.common import Line, paired, table
 from tests.support.warm import Warm
 
-pytestmark = pytest.mark.host_only
+pytestmark = [pytest.mark.host_only, pytest.mark.slow]
 FIRST = Warm("torch", "torch._dynamo", "cugrad", "cugrad.models", "cugrad.backends.simulated",
              "cugrad.memory.budgeting.context")  # fmt: skip
 

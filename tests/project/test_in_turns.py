@@ -23,12 +23,16 @@ class Session:
     Failed, Interrupted = RuntimeError, KeyboardInterrupt
     shouldfail = shouldstop = ""
 
-    def __init__(self, files: dict[str, int]) -> None:
+    def __init__(self, files: dict[str, int], slow: str = "") -> None:
         self.ran: list[tuple[str, str | None]] = []
         hook = SimpleNamespace(pytest_runtest_protocol=self.protocol)
         self.config: Any = SimpleNamespace(hook=hook)
-        self.items = [SimpleNamespace(path=path, name=f"{path} {k}", config=self.config)
-                      for path, count in files.items() for k in range(count)]  # fmt: skip
+        marker = lambda path: lambda name: name if path in slow else None
+        self.items = [
+            SimpleNamespace(path=path, name=f"{path} {k}", config=self.config,
+                            get_closest_marker=marker(path))
+            for path, count in files.items() for k in range(count)
+        ]  # fmt: skip
 
     def protocol(self, item: Any, nextitem: Any) -> None:
         self.ran.append((item.name, nextitem and nextitem.name))
@@ -44,6 +48,12 @@ def test_each_file_is_run_by_the_first_that_asks(tmp_path: Path) -> None:
     assert [name for name, _ in first.ran] == ["a 0", "a 1", "a 2", "c 0", "c 1"]
     assert [following for _, following in first.ran] == ["a 1", "a 2", "c 0", "c 1", None]
     assert second.ran == []
+
+
+def test_slow_files_are_taken_first(tmp_path: Path) -> None:
+    session = Session({"a": 2, "b": 2, "c": 1, "d": 1}, slow="bd")
+    run(session, Turns(f"1:{tmp_path}"))
+    assert [name for name, _ in session.ran] == ["b 0", "b 1", "d 0", "a 0", "a 1", "c 0"]
 
 
 def test_a_failure_that_ends_the_run_ends_it(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""The tests in several processes, each of which takes the next file when it has run one.
+"""The tests in several processes, each of which takes the next file when it has run one: the slow
+ones first, so that no process waits for them at the end.
 
     python -m tests.support.in_turns 2 -q tests/autograd
 
@@ -109,7 +110,8 @@ def run(session: pytest.Session, turns: Turns) -> None:
 
 
 def _run(session: pytest.Session, turns: Turns) -> None:
-    files = groupby(session.items, lambda item: str(item.path))
+    files = [(name, [*items]) for name, items in groupby(session.items, lambda x: str(x.path))]
+    files.sort(key=lambda file: file[1][0].get_closest_marker("slow") is None)
     mine = chain.from_iterable(items for name, items in files if turns.takes(name))
     item = next(mine, None)
     while item is not None:
