@@ -224,9 +224,10 @@ def test_gradients_are_those_of_what_was_asked_for() -> None:
 @each_kind
 @pytest.mark.parametrize("create_graph", [False, True])
 def test_where_no_gradient_comes_none_goes_on(name: str, kind: Any, create_graph: bool) -> None:
+    lib: Any
     for lib, made in zip((torch, cugrad), pair(name, 3, 4, **kind), strict=True):
 
-        class Lone(lib.autograd.Function):  # type: ignore[name-defined,misc]
+        class Lone(lib.autograd.Function):
             @staticmethod
             def forward(ctx: Any, x: Any) -> Any:
                 return x * 3

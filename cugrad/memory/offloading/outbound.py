@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from ...autograd.mode import watch_writes, writes_watched
+from ...autograd.mode import watch_writes
 from ...autograd.ranges import ranged
 from ...backends import Backend
 from ...backends.batched.arrays import plain
@@ -305,8 +305,6 @@ class Outbound:
         )
         self.leaving_bytes = sum([entry[2] for entry in self._leaving])
         self._staying = [s.ref for s in live if s.held is not None or s.refused is not None]
-        while self._before_write in writes_watched:
-            watch_writes(self._before_write, False)
         self.watch()
         self.staging.mend(live)
 

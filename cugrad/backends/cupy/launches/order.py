@@ -31,7 +31,7 @@ def order_of(values: Sequence[Any]) -> tuple[Axes, Axes] | None:
     others = [x for x in arrays if not x._c_contiguous]
     if not others:
         return None
-    largest = others[0] if len(others) == 1 else max(others, key=lambda x: x.size)
+    largest = max(others, key=lambda x: x.size)  # smaller ones are repeated
     shape, strides = largest.shape, largest.strides
     axes = tuple(sorted(range(len(shape)), key=lambda i: (-strides[i], i)))
     for x in arrays:

@@ -36,7 +36,7 @@ __all__ = ["Sheet", "sums_of", "track_moment"]
 Array = Any  # cupy.ndarray
 MOST_PARTS = 512  # of a channel, so that the last block has little to add
 STEPS = 16  # that a thread should have to do at least
-ACROSS = 4  # neighbouring channels that a thread has at most
+MOST_CHANNELS = 4  # that a thread has, where they are neighbours
 # Bytes of arrays that a thread reads at a time: 32 of each of 135,000 threads, 1,024 on each of an
 # H200's processors, are 4 MB, and 4.8 TB/s at 0.6 microseconds want 3 MB on their way.
 AT_A_TIME = {"channel_moments": 32, "channel_sums": 16}
@@ -56,14 +56,14 @@ class Sheet(NamedTuple):
 
     @property
     def across(self) -> bool:
-        """Whether a block has 32 channels, which are neighbours."""
+        """Whether neighbours in memory are of neighbouring channels."""
         return self.length == 1
 
     def pack(self, *elements: Array) -> int:
         """How many neighbours in memory a thread reads at a time."""
         if not self.across:
             return pack_of(self.length, *elements)
-        pack = min(pack_of(self.channels, *elements), ACROSS)
+        pack = min(pack_of(self.channels, *elements), MOST_CHANNELS)
         while pack > 1 and 32 * pack > self.channels:
             pack //= 2
         return pack
