@@ -57,26 +57,30 @@ class Storages:
 
     def add(self, root: Any, span: Span) -> None:
         """Enters a span of a root's memory."""
-        key, ref = id(root), span.ref
-        refs = self._live.get(key)
-        if refs is None:
-            self._live[key] = [ref]
-        else:
-            refs.append(ref)
-            if len(refs) >= MANY and len(refs).bit_count() == 1:  # not each time: most may be alive
-                self._forget_dead(key, refs)
-            elif len(refs) > FEW:
-                if key in self._many:
-                    self._many[key].add(ref)
-                else:
-                    self._many[key] = Spans(refs)
+        key = id(root)  # which one that is gone may have had
+        refs = self._live.setdefault(key, [])
+        refs.append(span.ref)
+        if len(refs) > FEW:
+            self._add_to_many(key, refs)
         if len(self._live) > self._sweep:
-            self._live = {
-                key: refs for key, refs in self._live.items()
-                if refs and (refs[-1]() is not None or any(r() is not None for r in refs))
-            }  # fmt: skip
-            self._many = {key: spans for key, spans in self._many.items() if key in self._live}
-            self._sweep = max(64, 2 * len(self._live))
+            self._forget_gone()
+
+    def _add_to_many(self, key: int, refs: list[weakref.ref[Span]]) -> None:
+        if len(refs) >= MANY and len(refs).bit_count() == 1:  # not each time: most may be alive
+            self._forget_dead(key, refs)
+        elif key in self._many:
+            self._many[key].add(refs[-1])
+        else:
+            self._many[key] = Spans(refs)
+
+    def _forget_gone(self) -> None:
+        """Roots of which no span is left make room."""
+        self._live = {
+            key: refs for key, refs in self._live.items()
+            if refs and (refs[-1]() is not None or any(r() is not None for r in refs))
+        }  # fmt: skip
+        self._many = {key: spans for key, spans in self._many.items() if key in self._live}
+        self._sweep = max(64, 2 * len(self._live))
 
     def _forget_dead(self, key: int, refs: list[weakref.ref[Span]]) -> None:
         """Spans of storages that are gone, whose id others have had since, make room."""
