@@ -109,24 +109,28 @@ def assert_same_bits(got: list[Array], want: list[Array]) -> None:
         np.testing.assert_array_equal(a, b)
 
 
-BY_RUN = [(case, run) for case in CASES for run in (64, 1)[: 1 + case.startswith("group")]]
-
-
-@pytest.mark.parametrize(("case", "run"), BY_RUN)
+@pytest.mark.parametrize("case", CASES)
 def test_loops_have_the_bits_of_numpy(
-    case: str, run: int, numba: Any, monkeypatch: pytest.MonkeyPatch
+    case: str, numba: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, shapes, params = CASES[case]
-    monkeypatch.setattr(norms, "RUN", run)
-    for odd in (False, True):
-        with monkeypatch.context() as patch:
-            patch.setattr(chains, "MUCH", 1 << 60)
-            want = results_of(name, shapes, params, odd)
+    runs = (64, 1)[: 1 + case.startswith("group")]
+
+    def results(run: int, odd: bool) -> list[Array]:
+        monkeypatch.setattr(norms, "RUN", run)
+        return results_of(name, shapes, params, odd)
+
+    ways = [(run, odd) for run in runs for odd in (False, True)]
+    with monkeypatch.context() as patch:  # before one of them is compiled
+        patch.setattr(chains, "MUCH", 1 << 60)
+        want = [results(*way) for way in ways]
+    assert not any(f.is_compiled for each in all_chains() for f in each.forms.values())
+    for way, values in zip(ways, want, strict=True):
         for _ in range(2):  # which compiles them, and runs them
-            got = results_of(name, shapes, params, odd)
-        forms = [form for each in all_chains() for form in each.forms.values()]
-        assert forms and all(form.is_compiled for form in forms)
-        assert_same_bits(got, want)
+            got = results(*way)
+        assert_same_bits(got, values)
+    forms = [form for each in all_chains() for form in each.forms.values()]
+    assert forms and all(form.is_compiled for form in forms)
 
 
 def test_calls_that_numpy_is_quicker_at_have_the_same_bits() -> None:
