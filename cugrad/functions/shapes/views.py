@@ -11,6 +11,7 @@ from ...ops import dims as D
 from ...ops.views.shape import is_viewable
 from ...tensor import Tensor
 from ..calls.arguments import array_of, varargs
+from .layouts import contiguous
 
 __all__ = [
     "adjoint", "broadcast_tensors", "broadcast_to", "diagonal", "flatten", "moveaxis", "movedim",
@@ -61,8 +62,8 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 def ravel(input: Tensor) -> Tensor:
     """All elements in one dim, one behind the other in memory: a view where they are so."""
-    flat = reshape(input, (-1,))
-    return flat if flat._array.flags.c_contiguous else recorded.clone(flat, "C")
+    array_of(input, "ravel")
+    return reshape(contiguous(input), (-1,))
 
 
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
