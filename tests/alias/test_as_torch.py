@@ -13,6 +13,7 @@ import pytest
 from cugrad.alias.paths.torch_version import TorchVersion
 from cugrad.alias.refusals import AbsentModule, refusal
 from tests.support import ROOT
+from tests.support.patience import patient
 
 pytestmark = pytest.mark.host_only
 
@@ -98,7 +99,7 @@ def python(
     *arguments: str, cwd: Path = ROOT, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=120,
+        [sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=patient(),
         env={**os.environ, "CUGRAD_DEVICE": "cpu", "PYTHONPATH": str(ROOT), **environment},
     )  # fmt: skip
 

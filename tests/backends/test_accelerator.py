@@ -10,6 +10,7 @@ import pytest
 
 import cugrad
 from tests.support import ROOT
+from tests.support.patience import patient
 
 PROGRAM = """
 import cugrad as torch
@@ -40,7 +41,7 @@ print("done")
 def test_what_cuda_has() -> None:
     environment = {**os.environ, "CUGRAD_SIMULATE_CUDA": "1", "PYTHONPATH": str(ROOT)}
     run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True,
-                         env=environment, timeout=240)  # fmt: skip
+                         env=environment, timeout=patient(240))  # fmt: skip
     assert run.stdout == "done\n", run.stderr
 
 

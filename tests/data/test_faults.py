@@ -18,7 +18,7 @@ from cugrad.utils import data
 from cugrad.utils.data import iterators
 from tests.data import samples
 from tests.support import ROOT
-from tests.support.patience import PATIENCE, eventually
+from tests.support.patience import eventually, patient
 
 PERSISTENT = pytest.mark.parametrize("persistent", [False, True], ids=["once", "persistent"])
 
@@ -207,7 +207,7 @@ def test_programs_that_end_in_an_epoch_leave_nothing() -> None:
             program.send_signal(signal.SIGINT)
         elif how == "group":
             os.killpg(program.pid, signal.SIGINT)
-        _, said = program.communicate(timeout=PATIENCE)
+        _, said = program.communicate(timeout=patient())
         assert program.returncode == codes[how], said
         assert how == "killed" or said == ""
         for pid in workers:

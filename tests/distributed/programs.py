@@ -13,6 +13,7 @@ import pytest
 import cugrad as torch
 import cugrad.distributed as dist
 from cugrad.distributed import ReduceOp
+from tests.support.patience import patient
 
 DTYPES = [
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16,
@@ -23,7 +24,7 @@ LARGE = (30_001,)  # more than goes in one message
 
 
 def start() -> None:
-    dist.init_process_group(timeout=timedelta(seconds=100))
+    dist.init_process_group(timeout=timedelta(seconds=patient()))
 
 
 def data(rank: int, shape: tuple[int, ...], dtype: Any, salt: int = 0) -> Any:
@@ -253,7 +254,7 @@ def things() -> None:
 def groups() -> None:
     rank, n = dist.get_rank(), dist.get_world_size()
     pair, last = dist.new_group([1, 0]), dist.new_group([n - 1])
-    evens = dist.new_group(range(0, n, 2), timeout=timedelta(seconds=100))
+    evens = dist.new_group(range(0, n, 2), timeout=timedelta(seconds=patient()))
     assert dist.get_rank(pair) == (rank if rank < 2 else -1)
     x = torch.tensor(float(rank + 1))
     if rank < 2:
@@ -295,7 +296,7 @@ def groups() -> None:
     with pytest.raises(ValueError, match="Rank 0 has appeared in both subgroup"):
         dist.new_subgroups_by_enumeration([[0], [0, 1]])
     dist.barrier()
-    dist.monitored_barrier(timeout=timedelta(seconds=100))
+    dist.monitored_barrier(timeout=timedelta(seconds=patient()))
 
 
 def again() -> None:

@@ -18,12 +18,13 @@ import cugrad.distributed as dist
 from cugrad.distributed.groups import world
 from cugrad.nn.parallel import DistributedDataParallel as DDP
 from tests.distributed import programs
-from tests.support.patience import eventually
+from tests.support.patience import eventually, patient
 
 FOLDER = Path(os.environ.get("CUGRAD_RANKS_FOLDER", "."))
 
 
-def start(seconds: float = 100.0) -> None:
+def start(seconds: float | None = None) -> None:
+    seconds = patient() if seconds is None else seconds
     dist.init_process_group("mpi", timeout=timedelta(seconds=seconds))
 
 

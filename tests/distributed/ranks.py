@@ -20,7 +20,7 @@ import pytest
 
 from cugrad.distributed.run import launch
 from tests.support import ROOT, forked
-from tests.support.patience import eventually
+from tests.support.patience import eventually, patient
 
 LIMIT = 150.0  # seconds after which ranks count as hanging, on a machine with other things to do
 HANG = f"the ranks hang: killed after {LIMIT} s"
@@ -87,7 +87,7 @@ def _start_by_mpiexec(words: list[str], size: int, text: Path) -> None:
         stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
     ) as process:  # fmt: skip
         try:
-            process.wait(LIMIT)
+            process.wait(patient(LIMIT))
         except subprocess.TimeoutExpired:
             output.write(HANG)
         finally:

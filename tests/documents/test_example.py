@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import ROOT
+from tests.support.patience import patient
 
 pytestmark = pytest.mark.slow
 EXAMPLE = ROOT / "examples" / "train_digits.py"
@@ -39,7 +40,7 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     """Exit code, standard output, standard error."""
-    out, err = process.communicate(timeout=240)
+    out, err = process.communicate(timeout=patient(240))
     return process.returncode, out, err
 
 
@@ -231,8 +232,8 @@ def interrupted(process: subprocess.Popen[str]) -> tuple[int, str, str]:
         presses += 1
         assert presses < 9
         with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=20)
-    return presses, *process.communicate(timeout=60)
+            process.wait(timeout=patient(20))
+    return presses, *process.communicate(timeout=patient())
 
 
 @pytest.fixture
@@ -263,6 +264,8 @@ def test_a_missing_package_is_named() -> None:
         "import sys, runpy; sys.modules['sklearn'] = None; sys.argv = ['x', '--device', 'cpu']; "
         f"runpy.run_path({str(EXAMPLE)!r}, run_name='__main__')"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=patient()
+    )
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert "needs the package scikit-learn" in done.stderr and "pip install" in done.stderr

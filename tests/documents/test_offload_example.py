@@ -13,6 +13,7 @@ import pytest
 
 from cugrad.backends import simulated
 from tests.support import ROOT
+from tests.support.patience import patient
 
 EXAMPLE = ROOT / "examples" / "offload_gpt.py"
 _environment = dict(os.environ)
@@ -78,7 +79,7 @@ def test_every_placement_learns(
 
 def test_it_runs_as_a_script_and_samples_text() -> None:
     words = [sys.executable, str(EXAMPLE), *SMALL, "--device", "cpu", "--sample", "12"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=patient())
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.partition("-" * 64 + "\n")[2]) == 12 + 1  # and the line's end
 

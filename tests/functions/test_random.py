@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import cugrad as torch
+from tests.support.patience import patient
 
 N = 20_000
 
@@ -235,7 +236,7 @@ print("drawn")
         [sys.executable, "-W", "ignore", "-c", script],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=patient(),
         env={**os.environ, "CUGRAD_DEVICE": "cpu"},
     )
     assert done.stdout.strip() == "drawn", done.stderr

@@ -16,7 +16,7 @@ import cugrad
 import cugrad.multiprocessing as mp
 from cugrad.functions.interop.shared_memory import shared_copy
 from cugrad.multiprocessing.sending import _reduced
-from tests.support.patience import PATIENCE
+from tests.support.patience import patient
 
 DTYPES = ["float32", "float64", "float16", "bfloat16", "int64", "bool", "complex64"]
 
@@ -154,12 +154,12 @@ def test_a_queue_sends_the_memory(make: Callable[[], Any]) -> None:
         answer, (tensors, answers, enough), join=False, start_method="fork"
     )
     assert started is not None
-    kind, requires_grad, shape, total = answers.get(timeout=PATIENCE)
+    kind, requires_grad, shape, total = answers.get(timeout=patient())
     assert (kind, requires_grad, shape) == (type(t).__name__, t.requires_grad, t.shape)
     assert total == 6
     assert t.tolist() == [0, 2, 4]  # the same elements
     enough.set()
-    while not started.join(PATIENCE):
+    while not started.join(patient()):
         pass
 
 
@@ -171,11 +171,11 @@ def test_a_view_is_sent_as_a_copy() -> None:
     started = mp.start_processes(
         answer, (tensors, answers, enough), join=False, start_method="fork"
     )
-    assert answers.get(timeout=PATIENCE)[3] == 12
+    assert answers.get(timeout=patient())[3] == 12
     assert whole.tolist() == [0, 1, 2, 3, 4, 5]
     enough.set()
     assert started is not None
-    while not started.join(PATIENCE):
+    while not started.join(patient()):
         pass
 
 

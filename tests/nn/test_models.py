@@ -12,6 +12,7 @@ import pytest
 
 import cugrad
 from cugrad import models
+from tests.support.patience import patient
 
 
 def size_of(net: Any) -> int:
@@ -49,7 +50,7 @@ def test_gpt_is_as_large_as_gpt_2() -> None:
 
 def test_importing_cugrad_does_not_import_the_models() -> None:
     code = "import sys, cugrad; assert 'cugrad.models' not in sys.modules; cugrad.models.resnet18"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=patient())
 
 
 def test_a_sequence_beyond_the_context_is_refused() -> None:

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from tests.packages import imports
+from tests.support.patience import patient
 
 HERE = Path(__file__).parent
 REFERENCES: dict[str, dict[str, list[float]]] = json.loads((HERE / "references.json").read_text())
@@ -39,7 +40,7 @@ def outcomes(*names: str, path: str = "", module: str = "programs") -> list[dict
     run = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "cugrad.as_torch", "-m", f"tests.packages.{module}",
          *names],
-        cwd=HERE.parents[1], capture_output=True, text=True, timeout=300,
+        cwd=HERE.parents[1], capture_output=True, text=True, timeout=patient(300),
         env={**os.environ, "CUGRAD_DEVICE": "cpu", "HF_HUB_OFFLINE": "1", "PYTHONPATH": search,
              "CUGRAD_SIMULATE_CUDA": "1" if module == "halves" else ""},
     )  # fmt: skip

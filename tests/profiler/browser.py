@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.support.patience import PATIENCE, eventually
+from tests.support.patience import eventually, patient
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 OPTIONS = ["--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
@@ -56,7 +56,7 @@ class Browser:
     def close(self) -> None:
         try:
             self.call("Browser.close")
-            self._process.wait(10)
+            self._process.wait(patient(10))
         except (AssertionError, OSError, subprocess.TimeoutExpired):
             self._process.kill()
             self._process.wait()
@@ -80,7 +80,7 @@ class Browser:
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
-            ready, _, _ = select.select([self._in], [], [], PATIENCE)
+            ready, _, _ = select.select([self._in], [], [], patient())
             assert ready, "the browser does not answer"
             data = os.read(self._in, 1 << 20)
             assert data, "the browser has ended"

@@ -13,6 +13,7 @@ import pytest
 
 import cugrad
 from tests.support import ROOT
+from tests.support.patience import patient
 
 pytestmark = pytest.mark.host_only
 
@@ -31,7 +32,7 @@ def python(code: str, **environment: str) -> str:
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
         cwd=ROOT, env={**os.environ, "CUGRAD_DEVICE": "cpu", **environment},
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=patient(),
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     return run.stdout

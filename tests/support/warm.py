@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import forked
+from tests.support.patience import patient
 
 __all__ = ["LIBRARY", "Warm"]
 
@@ -80,7 +81,7 @@ def _become(words: list[str], environment: dict[str, str], limit: int, out: str,
         os.environ.clear()
         os.environ.update(environment)
         tempfile.tempdir = None
-        signal.alarm(limit)
+        signal.alarm(int(patient(limit)))
         code = _status_of(words)
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()

@@ -27,7 +27,7 @@ from cugrad.memory.disk.span import DiskSpan
 from cugrad.memory.disk.store import DiskStore
 from cugrad.memory.disk.transfers import PIECE, Transfer
 from tests.support import ROOT
-from tests.support.patience import eventually
+from tests.support.patience import eventually, patient
 
 SIZES = [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 100_000, PIECE + 17, 2 * PIECE]
 
@@ -124,12 +124,12 @@ def test_a_span_that_is_dropped_while_it_is_written_frees_its_space_when_that_ha
 
     def slowly(self: Any, array: Any, offset: int) -> None:
         begun.set()
-        go.wait(5)
+        go.wait(patient())
         write(self, array, offset)
 
     monkeypatch.setattr(ScratchFile, "write", slowly)
     span = store.write(np.full(BLOCK, 1, np.uint8))
-    assert begun.wait(5)
+    assert begun.wait(patient())
     del span
     other = store.write(np.full(BLOCK, 2, np.uint8))  # not over the one that is under way
     assert other.offset == BLOCK
@@ -203,7 +203,7 @@ def test_the_collector_may_drop_spans_inside_any_lock(store: DiskStore) -> None:
     with store._lock:
         dropping = threading.Thread(target=gc.collect)
         dropping.start()
-        dropping.join(5)
+        dropping.join(patient())
         assert not dropping.is_alive()
     store.flush()
     assert store._extents.used == 0
@@ -444,7 +444,7 @@ def run(code: str, directory: Path, kind: str) -> subprocess.CompletedProcess[st
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
         [sys.executable, "-X", "dev", "-c", BEGINNING + code, str(directory), kind],
-        env=environment, capture_output=True, text=True, timeout=60,
+        env=environment, capture_output=True, text=True, timeout=patient(),
     )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from cugrad.utils.checkpoint import (
 )
 from tests.memory.recompute.checkpoint_cases import FUNCTIONS, OURS, WAYS, kit, leaves, loss
 from tests.support import fake_cuda
+from tests.support.patience import patient
 
 HAS_CUDA = backends.is_usable("cuda")
 DEVICES = ["cpu", "simulated"] + ["cuda"] * HAS_CUDA
@@ -102,7 +103,7 @@ def test_a_thread_that_draws_meanwhile_is_not_disturbed() -> None:
         first = cugrad.rand(3)
         if len(runs) == 2:
             inside.set()
-            drawn.wait(10)
+            drawn.wait(patient())
         values.append((first.tolist(), cugrad.rand(3).tolist()))
         return x * cugrad.nn.functional.dropout(x.exp(), 0.5)
 
@@ -111,7 +112,7 @@ def test_a_thread_that_draws_meanwhile_is_not_disturbed() -> None:
     state = cugrad.get_rng_state()
     thread = threading.Thread(target=y.sum().backward)
     thread.start()
-    assert inside.wait(10)
+    assert inside.wait(patient())
     here = cugrad.rand(5).tolist()
     drawn.set()
     thread.join()

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.support.patience import patient
+
 from .text import helper_code, names_of_helpers
 
 FILE = "<program>"
@@ -132,7 +134,7 @@ def run(
             if thread:
                 worker = threading.Thread(target=body)
                 worker.start()
-                worker.join(90)
+                worker.join(patient())
                 if worker.is_alive():
                     raise Hang("a thread")
             else:
@@ -158,7 +160,8 @@ def limited() -> Iterator[None]:
         raise Hang(f"took longer than {SECONDS} s")
 
     # of processor time, and for what waits for ever of time
-    timers = (signal.SIGPROF, signal.ITIMER_PROF, SECONDS), (signal.SIGALRM, signal.ITIMER_REAL, 90)
+    timers = ((signal.SIGPROF, signal.ITIMER_PROF, SECONDS),
+              (signal.SIGALRM, signal.ITIMER_REAL, patient()))  # fmt: skip
     before = [signal.signal(number, stop) for number, *_ in timers]
     try:
         for _, timer, seconds in timers:
