@@ -140,15 +140,16 @@ def main(words: list[str]) -> int:
         try:
             assert first.stdout is not None
             for line in first.stdout:
-                last[0] = line.decode(errors="replace")
-                print(last[0], end="", flush=True)
+                text = line.decode(errors="replace")
+                last[0] = text if COUNT.search(text) else last[0]
+                print(text, end="", flush=True)
             codes = [first.wait()]
         except KeyboardInterrupt:  # it is theirs too, if it comes from the terminal
             codes = [_ended(first)]
         for path in sorted(Path(folder).glob("output *")):
             text = path.read_text("utf-8", "replace")
             print(text, flush=True)
-            last += text.splitlines()[-1:]
+            last += [line for line in text.splitlines() if COUNT.search(line)][-1:]
         ends = Path(folder, "codes")
         codes += [int(code) for code in ends.read_text().split()] if ends.exists() else []
         counts: collections.Counter[str] = collections.Counter()
