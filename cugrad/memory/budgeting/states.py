@@ -292,6 +292,7 @@ class StatesOfBudget:
 
     def _before_step(self, *args: Any) -> None:
         """A step begins, beside a loss, and what else the loop holds."""
+        self.owner._walk.check_thread()
         if self.owner._measuring is not None:  # of forward and backward
             self.owner._measuring.pause()
         if self._seen is None:

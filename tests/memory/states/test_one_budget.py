@@ -7,6 +7,7 @@ import copy
 import functools
 import gc
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -636,3 +637,25 @@ def test_a_model_whose_weights_were_made_within_is_let_go() -> None:
     del net, optimizer
     gc.collect()
     assert [ref() for ref in seen] == [None, None]
+
+
+def test_a_step_of_a_thread_that_is_not_in_the_budget_is_an_error() -> None:
+    """What its ops save is not seen, so that a limit would be exceeded and nothing said."""
+    cugrad.manual_seed(0)
+    net = deep(48, 2).to("simulated")
+    optimizer = cugrad.optim.Adam(net.parameters())
+    before = arrays_of([*net.parameters()])
+    x = cugrad.rand(4, 48, device="simulated")
+
+    def step() -> None:
+        net(x).square().mean().backward()
+        optimizer.step()
+
+    with memory.budget("64MiB", model=net, optimizer=optimizer), ThreadPoolExecutor(1) as another:
+        with pytest.raises(RuntimeError, match="its step run in another thread"):
+            another.submit(step).result()
+        assert same(arrays_of([*net.parameters()]), before)
+        step()
+    with ThreadPoolExecutor(1) as another:  # and behind it as ever
+        another.submit(step).result()
+    assert not optimizer.state[net[0].weight]["exp_avg"].isnan().any()
