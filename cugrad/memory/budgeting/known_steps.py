@@ -341,9 +341,10 @@ def ran_out(limit: int, least: int) -> BudgetError:
     )
 
 
-def shifted(step: planning.Step, shifts: Iterable[int]) -> planning.Step:
-    """The same step with so many more bytes in use, by event."""
-    events = [replace(e, base=max(0, e.base + n)) for e, n in zip(step.events, shifts)]
+def shifted(step: planning.Step, shifts: Iterable[int], weights_stay: bool) -> planning.Step:
+    """The same step with so many more bytes in use, by event; if weights stay, none come."""
+    events = [replace(e, base=max(0, e.base + n), comes=0 if weights_stay else e.comes)
+              for e, n in zip(step.events, shifts)]  # fmt: skip
     return replace(step, events=tuple(events))
 
 

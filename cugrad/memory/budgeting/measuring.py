@@ -341,7 +341,10 @@ class Measurement:
             )
             base = max(0, span.base - int(here[k]))
             room = max(0, span.own - born[k])
-            events.append(StepEvent(max(seconds, 0.0) / 1e3, base, span.name, span.own, room))
+            comes = max([0, *span.training[:1]])
+            events.append(
+                StepEvent(max(seconds, 0.0) / 1e3, base, span.name, span.own, room, comes)
+            )
             before = span.end
         values = tuple([self._planned(seen, placements, small, rates) for seen in self.values])
         return Step(

@@ -276,7 +276,7 @@ class StatesOfBudget:
         self._remember()
         if self._seen is not None and seen is not None:
             step, shifts = self._seen.step, self._seen.shifts(chosen)
-            later = shifted(step, shifts.tolist())
+            later = shifted(step, shifts.tolist(), chosen.places["weights"] == "device")
             adds = self._seen.adds
             more = chosen.in_no_window(len(shifts), adds) - int(self._seen.stay[0])
             seen.restart(later, more, owner.limit, owner.placements, adds)
@@ -459,7 +459,7 @@ class StatesOfBudget:
             shifts = seen.shifts(candidate)
             key = shifts.tobytes()
             if key not in plans:
-                step = shifted(seen.step, shifts.tolist())
+                step = shifted(seen.step, shifts.tolist(), candidate.places["weights"] == "device")
                 plans[key] = self._glance(step, limit)
             forecast = plans[key]
             if forecast.peak <= limit:

@@ -137,6 +137,7 @@ class _Machine:
             here |= {i for i, v in enumerate(values) if v.born == op and i not in here}
             room = self.step.events[op].room
             room = self.step.events[op].base - least if room is None else room
+            room = max(0, room) + self.step.events[op].comes
             most = max(most, sum(values[i].nbytes for i in here) + room)
             for i in list(here):
                 own = max(values[i].uses, default=-1) >= e and place[i] == RECOMPUTE

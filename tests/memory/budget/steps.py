@@ -232,5 +232,6 @@ def drawn(seed: int, most: int = 12) -> Step:
         values[i] = StepValue(v.nbytes, v.born, dies, v.uses, v.inputs, v.placements, v.stored,
                           v.codec_seconds, v.held)  # fmt: skip
     events = tuple([StepEvent(draw(0, 16) / 4, base := draw(0, 50), "", draw(0, base),
-                          random.choice([None, draw(0, 50)])) for _ in range(n)])  # fmt: skip
+                          random.choice([None, draw(0, 50)]), random.choice([0, draw(0, 50)]))
+                    for _ in range(n)])  # fmt: skip
     return Step(events, forward, tuple(values), 32.0, 16.0, 8.0, 4.0, draw(1, 200), draw(0, 200))

@@ -64,7 +64,7 @@ class Forecaster:
         self.last_use = [v.uses[-1] if v.uses else NEVER for v in values]
         self.by_birth = sorted(range(len(values)), key=self.born.__getitem__)
         lowest = int(self.base[: step.forward].min()) if step.forward else 0
-        self.room = [max(0, e.base - lowest) if e.room is None else e.room
+        self.room = [(max(0, e.base - lowest) if e.room is None else e.room) + e.comes
                      for e in step.events]  # fmt: skip
         born = np.maximum(np.array(self.born, np.int64), 0)
         dies = np.array(self.dies, np.int64)

@@ -19,7 +19,7 @@ class StepEvent:
     `base` is the most bytes in use during it that belong to no value: parameters, gradients on
     their way, what the op itself needs. `own` is what it takes beyond what is there as it begins,
     or as what it reads is back; `room` what of that is not what it makes; None: it was not
-    measured.
+    measured. `comes` are weights that are elsewhere, and come for it whenever it runs.
     """
 
     seconds: float
@@ -27,6 +27,7 @@ class StepEvent:
     name: str = ""
     own: int = 0
     room: int | None = None
+    comes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
