@@ -67,6 +67,11 @@ class Candidate(NamedTuple):
         """Whether nothing is elsewhere."""
         return not self.away or set(self.places.values()) == {"device"}
 
+    @property
+    def weights_stay(self) -> bool:
+        """Whether no weight comes when an op wants it."""
+        return not self.away or self.places["weights"] == "device"
+
     def is_like(self, other: Candidate) -> bool:
         """Whether the same is elsewhere, with the same windows."""
         return (self.places, self.away, self.window) == (other.places, other.away, other.window)

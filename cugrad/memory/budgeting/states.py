@@ -276,7 +276,7 @@ class StatesOfBudget:
         self._remember()
         if self._seen is not None and seen is not None:
             step, shifts = self._seen.step, self._seen.shifts(chosen)
-            later = shifted(step, shifts.tolist(), chosen.places["weights"] == "device")
+            later = shifted(step, shifts.tolist(), chosen.weights_stay)
             adds = self._seen.adds
             more = chosen.in_no_window(len(shifts), adds) - int(self._seen.stay[0])
             seen.restart(later, more, owner.limit, owner.placements, adds)
@@ -390,7 +390,7 @@ class StatesOfBudget:
         layouts = [self.inventory.layout.sorted(lambda part: part.whole)]
         layouts.append(layouts[0].sorted(lambda part: part.weights + part.states))
         layouts.append(layouts[0].sorted(lambda part: -(part.weights + part.states)))
-        plans: dict[bytes, Any] = {}  # by the bytes that are there beside the step's
+        plans: dict[tuple[bool, bytes], Any] = {}  # by what is there beside the step's
         self.tried, self.measured = [], {}
         for places, when in self.inventory.choices(before.places):
             fitting = []
@@ -443,7 +443,7 @@ class StatesOfBudget:
 
     def _planned(
         self, places: dict[str, str], when: str, layout: ModelParts, forecasts: Forecasts,
-        limit: int, best: float, plans: dict[bytes, Any],
+        limit: int, best: float, plans: dict[tuple[bool, bytes], Any],
     ) -> list[Candidate]:  # fmt: skip
         """With all parts elsewhere, and the best plan for what a step saves beside them: for the
         windows that may be faster than the best so far.
@@ -457,9 +457,9 @@ class StatesOfBudget:
             if forecasts.of(candidate, seen.computing, 0).seconds >= GAIN * best:
                 break  # nor are smaller ones
             shifts = seen.shifts(candidate)
-            key = shifts.tobytes()
+            key = candidate.weights_stay, shifts.tobytes()
             if key not in plans:
-                step = shifted(seen.step, shifts.tolist(), candidate.places["weights"] == "device")
+                step = shifted(seen.step, shifts.tolist(), candidate.weights_stay)
                 plans[key] = self._glance(step, limit)
             forecast = plans[key]
             if forecast.peak <= limit:
