@@ -8,7 +8,8 @@
 #   bash ci/fuzz.sh 3600       for an hour; each difference is printed as a short script
 #   bash ci/fuzz.sh 60 1234    from a seed
 #   bash ci/fuzz.sh interrupts interrupts small programs before each of their instructions, for minutes
-#   bash ci/fuzz.sh budgets    trains a hundred random loops within a budget; a number behind it is a seed
+#   bash ci/fuzz.sh budgets    trains a hundred random loops within a budget, and some as on CUDA where CuPy is
+#                              installed; a number behind it is a seed
 #   PYTHON=python3.12          the interpreter to use instead of that of ci/test.sh, or of python3
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -18,7 +19,12 @@ python=${PYTHON:-.venv-test/bin/python}
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 PYTHONPATH=$PWD
 
 if [ "$seconds" = budgets ]; then
-  exec "$python" -m tests.support.budget_loops --seed "$seed" --count 100
+  status=0
+  "$python" -m tests.support.budget_loops --seed "$seed" --count 100 || status=1
+  if "$python" -c 'import cupy' 2>/dev/null; then
+    "$python" -m tests.support.budget_loops --seed "$seed" --count 20 --device cuda || status=1
+  fi
+  exit $status
 fi
 "$python" -c 'import torch, numpy' ||
   { echo "fuzz.sh: $python has no PyTorch to compare with: run ci/test.sh first, or set PYTHON=..." >&2; exit 1; }

@@ -312,7 +312,7 @@ else:
             begin(self, (0,), dtype)
             self._host = promised(shape, dtype)
             fake_cuda.OWNERS[id(self._host)] = self
-            fake_cuda.count(self._host, True, block)
+            fake_cuda.count(self, True, block)
 
         def run(self: Kernel, grid: Any, *args: Any, **kwargs: Any) -> None:
             last = prod(grid) - 1

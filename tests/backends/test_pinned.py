@@ -74,6 +74,20 @@ def test_what_is_copied_to_lasts_as_long_as_the_copy(pinned: Any, device: str) -
         assert other.mean().item() == 7
 
 
+def test_a_device_has_its_memory_back_before_a_copy_has_ended(pinned: Any, device: str) -> None:
+    """Whatever is queued: what takes it next comes behind on the stream."""
+    backend: Any = backends.get(device)
+    target = pinned(0)
+    before = backend.memory_allocated()
+    source = cugrad.ones(N, device=device)
+    target.copy_(source, non_blocking=True)
+    assert backend.memory_allocated() > before
+    del source
+    assert backend.memory_allocated() == before
+    backend.synchronize()
+    assert target.sum().item() == N
+
+
 @pytest.mark.parametrize("copied", [
     lambda t, device: t.to(device), lambda t, device: t[10:].t().to(device),
     lambda t, device: cugrad.tensor(t, device=device),

@@ -2,6 +2,8 @@
 
     python -m tests.support.budget_loops --seed 1 --count 20
 
+With `--device cuda` they run on the GPU, or where there is none on the CuPy that NumPy plays.
+
 A budget keeps its word where losses are as without it, no step takes more than the limit, and the
 least that an error names is enough, in the second try at the latest, but for a device that has no
 more memory: then a step shows only how far it came. Each line says what a loop was, and what it
@@ -25,8 +27,10 @@ import numpy as np
 import cugrad
 from cugrad import backends, memory, nn
 from cugrad.backends import simulated
+from cugrad.backends.cupy import probe
 from cugrad.utils.checkpoint import checkpoint
 from tests.memory.states.training import deep
+from tests.support.programs.__main__ import play_cuda
 
 __all__ = ["Loop", "Verdict", "draw", "judged"]
 
@@ -127,17 +131,18 @@ class Loop:
     capacity: float | None  # of the limit, where the device has no more
     step: str | None  # what is asked for
 
-    def start(self) -> tuple[Any, Any]:
+    def start(self, device: str) -> tuple[Any, Any]:
         cugrad.manual_seed(0)
-        net = NETS[self.net](self.width, self.depth).to("simulated")
+        net = NETS[self.net](self.width, self.depth).to(device)
         for k, param in enumerate(net.parameters()):
             param.requires_grad_(not self.frozen or k % 3 != 1)
         params = [param for param in net.parameters() if param.requires_grad]
         return net, getattr(cugrad.optim, self.optimizer)(params, **self.settings)
 
     def train(self, net: Any, optimizer: Any, steps: int = 7) -> list[float]:
-        x = cugrad.rand(self.batch, max(self.width, 64), device="simulated")
-        scaler = cugrad.amp.GradScaler("simulated", 64.0, enabled=self.scaled)
+        device = next(net.parameters()).device
+        x = cugrad.rand(self.batch, max(self.width, 64), device=device)
+        scaler = cugrad.amp.GradScaler(device.type, 64.0, enabled=self.scaled)
         width = slice(0, None if self.net in ("words", "tied words", "images") else self.width)
         losses = []
         for _ in range(steps):
@@ -147,7 +152,7 @@ class Loop:
             else:
                 optimizer.zero_grad(set_to_none=self.zero == "none")
             for _ in range(self.passes):
-                with cugrad.autocast("simulated", cugrad.bfloat16, enabled=self.autocast):
+                with cugrad.autocast(device.type, cugrad.bfloat16, enabled=self.autocast):
                     loss = net(x[:, width]).float().square().mean()
                 scaler.scale(loss).backward()
             scaler.step(optimizer)
@@ -192,14 +197,15 @@ class Verdict:
         return f"{', '.join(words)}: {took}, {self.tries} tries; {'; '.join(self.faults) or 'ok'}"
 
 
-def judged(loop: Loop) -> Verdict:
-    """Runs a loop without a budget and within one."""
-    device: Any = backends.get("simulated")
+def judged(loop: Loop, name: str = "simulated") -> Verdict:
+    """Runs a loop without a budget and within one, on a device."""
+    device: Any = backends.get(name)
+    bounded = loop.capacity is not None and name == "simulated"  # no other has less than it has
 
     host = None
 
     def measured(limit: int | None) -> tuple[list[float], int, Any]:
-        net, optimizer = loop.start()
+        net, optimizer = loop.start(name)
         gc.collect()
         device.synchronize()
         device.reset_peak_memory_stats()
@@ -208,10 +214,10 @@ def judged(loop: Loop) -> Verdict:
             return loop.train(net, optimizer), device.max_memory_allocated(), None
         if host is None and loop.host is not None:
             host = int(loop.host * 3 * sum(p.nbytes for p in net.parameters()))
-        capacity = None if loop.capacity is None else int(loop.capacity * limit)
+        capacity = int(loop.capacity * limit) if bounded and loop.capacity else None
         with simulated.configured(capacity=capacity), memory.budget(
             limit, model=net, optimizer=optimizer, host_limit=host,
-            bring_back=loop.capacity is None, step=loop.step or "behind backward",
+            bring_back=not bounded, step=loop.step or "behind backward",
         ) as plan:  # fmt: skip
             losses = loop.train(net, optimizer)
         return losses, plan.peak(), plan
@@ -257,10 +263,14 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.support.budget_loops")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=10)
+    parser.add_argument("--device", choices=["simulated", "cuda"], default="simulated")
     asked = parser.parse_args(words)
+    if asked.device == "cuda" and not backends.is_usable("cuda"):
+        play_cuda()
+        probe.why_unusable.cache_clear()
     wrong = 0
     for seed in range(asked.seed, asked.seed + asked.count):
-        verdict = judged(draw(seed))
+        verdict = judged(draw(seed), asked.device)
         wrong += bool(verdict.faults)
         print(f"{seed}: {verdict}", flush=True)
     print(f"{wrong} of {asked.count} loops were not as they should be")

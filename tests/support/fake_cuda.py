@@ -84,13 +84,14 @@ def clothed(value: Any) -> Any:
     if isinstance(value, (np.ndarray, np.generic)):
         made = ndarray.__new__(ndarray)
         made._host = host = np.asarray(value)
-        made._data, made._device = None, HERE.device
+        made._data, made._block, made._device = None, None, HERE.device
         made._base = base = owner_of(made)
         if base is not None:
             made._device = base._device
+        else:
+            count(made)
         if not host.flags.writeable:  # CuPy has no read-only arrays
             host.flags.writeable = True
-        count(host)
         return made
     if isinstance(value, tuple):  # NumPy's are named tuples in places
         return tuple(map(clothed, value))
@@ -114,24 +115,26 @@ def owner_of(made: ndarray) -> Any:
     return None
 
 
-LIVE: dict[int, tuple[weakref.ref[Host], Any]] = {}  # id -> an array that owns memory, its block
+LIVE: dict[int, weakref.ref[Host]] = {}  # by id: arrays that own memory
 
 
-def count(host: Host, own: bool = True, block: Any = None) -> None:
-    """Counts the memory under an array as the device's, for as long as it is held."""
+def count(made: ndarray, own: bool = True, block: Any = None) -> None:
+    """Counts the memory that an array owns as the device's, as long as the program has that: a copy
+    on its way still has the bytes, and not what is counted, as with CuPy.
+    """
+    allocate, host = HERE.allocator or STATE.allocator, made._host
+    if own and allocate is not None and block is None:
+        block = allocate(host.nbytes)
+    made._block = block
     while isinstance(host.base, np.ndarray):
         host = host.base
     key = id(host)
-    if key not in LIVE:
-        allocate = HERE.allocator or STATE.allocator
-        if own and allocate is not None and block is None:
-            block = allocate(host.nbytes)
-        LIVE[key] = weakref.ref(host, lambda gone: LIVE.pop(key, None)), block
+    LIVE[key] = weakref.ref(host, lambda gone: LIVE.pop(key, None))
 
 
 def memory_at(address: int) -> Host | None:
     """The array that owns the device memory that an address lies in."""
-    for found, _ in list(LIVE.values()):
+    for found in list(LIVE.values()):
         host = found()
         if host is not None and 0 <= address - host.ctypes.data < host.nbytes:
             return host
@@ -186,11 +189,12 @@ NEW = NewMemory()
 class ndarray:
     """cupy.ndarray, holding a NumPy array that is not shown."""
 
-    __slots__ = ("_host", "_base", "_data", "_device", "__weakref__")
+    __slots__ = ("_host", "_base", "_data", "_block", "_device", "__weakref__")
     __array_priority__ = 100
     _host: Host
     _base: Any
     _data: Any
+    _block: Any  # what is counted of an array that owns its memory
     _device: int
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -214,7 +218,7 @@ class ndarray:
         self._base, self._data = None, memptr
         self._device = HERE.device if memptr is None else memptr.device_id
         OWNERS[id(self._host)] = self
-        count(self._host, memptr is None, block)
+        count(self, memptr is None, block)
         capture = current().capture
         if capture is not None and memptr is None:
             if HERE.allocator is None:
@@ -229,7 +233,7 @@ class ndarray:
         start = self._host.ctypes.data
         if root._data is not None:  # a view of what names no base
             return MemoryPointer(root._data.mem, start - root._data.mem.ptr)
-        memory = Memory(root._host.ctypes.data, root._host.nbytes, root._host, root._device)
+        memory = Memory(root._host.ctypes.data, root._host.nbytes, root, root._device)
         return MemoryPointer(memory, start - memory.ptr)
 
     @property
@@ -888,7 +892,7 @@ class RawModule:
         def launch(grid: Any, block: Any, args: tuple[Any, ...], *, shared_mem: int = 0) -> None:
             device_is_used()
             taken_by_cupy(grid, block, args, shared_mem)
-            owners = [found() for found, _ in list(LIVE.values())] if self._checks else []
+            owners = [found() for found in list(LIVE.values())] if self._checks else []
             values = [bare_argument(a) for a in args]
             kernel(grid, block, values, shared_mem, arrays=owners, seed=SEED)
 
