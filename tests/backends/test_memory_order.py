@@ -98,12 +98,18 @@ else:
             np.testing.assert_array_equal(run(*pair).get(), pair[0].get() + pair[1].get())
         told.clear()
         mixed = cupy.ascontiguousarray(b)
-        for pair in ((a, mixed), (a[:, ::2], b[:, ::2]), (mixed, mixed)):
+        repeated = cupy.broadcast_to(mixed[:, :1], mixed.shape)
+        pairs = (a, mixed), (mixed, mixed), (repeated, repeated)
+        for pair in pairs:
             want = pair[0].get() + pair[1].get()
             np.testing.assert_array_equal(run(*pair).get(), want)
-        assert [x.strides for x in told] == [
-            x.strides for pair in ((a, mixed), (a[:, ::2], b[:, ::2]), (mixed, mixed)) for x in pair
-        ]  # fmt: skip
+        assert [x.strides for x in told] == [x.strides for pair in pairs for x in pair]
+        for part in ((slice(None), slice(None, None, 2)), (..., slice(1, 3))):
+            x, y = a[part], b[part]  # with gaps
+            want = host("f4", "a")[part] + host("f4", "b")[part]
+            result = run(x, y)
+            np.testing.assert_array_equal(result.get(), want)
+            assert result.strides == want.strides
 
     def test_copies_are_told_of_memory_in_order() -> None:
         a, told = on_device(host("f4", "a")), []

@@ -125,6 +125,24 @@ def test_which_empty_tensors_lie_in_a_format() -> None:
         assert formats[0] == formats[1], shape
 
 
+@pytest.mark.parametrize("part", [..., (..., slice(None, None, 2)), (slice(None), slice(1))])
+def test_which_tensors_have_a_format_already(part: Any) -> None:
+    """What `to` makes of the others has the strides of that format, also along dims of one."""
+    formats = {4: ("contiguous_format", "channels_last"), 5: ("channels_last_3d",)}
+    shapes = [*itertools.product((1, 2), repeat=4), (2, 3, 1, 2, 2), (1, 1, 2, 1, 1)]
+    for shape in shapes:
+        for order in itertools.permutations(range(len(shape))):
+            back = sorted(range(len(shape)), key=order.__getitem__)
+            results = []
+            for t in (torch, cugrad):
+                x = t.zeros([shape[d] for d in order]).permute(back)[part]
+                for format in formats[len(shape)]:
+                    y = x.to(memory_format=getattr(t, format))
+                    results.append((y is x, tuple(y.stride())))
+            count = len(results) // 2
+            assert results[:count] == results[count:], (shape, order)
+
+
 def test_a_view_of_no_memory() -> None:
     x = cugrad.zeros((2, 0), dtype=cugrad.complex128, requires_grad=True)
     y = cugrad.view_as_real(x.unflatten(-2, (1, -1)).unbind(1)[1])

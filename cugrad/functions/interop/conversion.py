@@ -24,6 +24,7 @@ from ..calls.arguments import varargs
 from ..calls.out import accepting
 from ..creation import factories as creation
 from ..creation import ranges
+from ..shapes import layouts
 
 __all__ = ["METHODS"]
 
@@ -57,9 +58,13 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         result = recorded.to_dtype(result, dtypes.as_dtype(dtype).numpy)
     if device is not None:
         result = _move(result, Device(device), non_blocking)
-    if layout is not None and str(layout) != "torch.preserve_format":
-        result = result.contiguous(memory_format=layout)
-    return recorded.clone(result) if copy_ and result is self else result
+    copy_ = copy_ and result is self
+    if layout is None or layout is layouts.preserve_format:
+        return recorded.clone(result) if copy_ else result
+    if not copy_ and layouts.suggested(result) is layout:
+        if result is self or layouts.is_contiguous(result, layout):
+            return result
+    return layouts.clone(result, memory_format=layout)
 
 
 complex_type = complex

@@ -9,7 +9,7 @@ from ...autograd.recording.record import recorded
 from ...tensor import Tensor
 from ..calls.arguments import array_of, as_own
 
-__all__ = ["clone", "memory_format"]
+__all__ = ["clone", "memory_format", "suggested"]
 
 
 class memory_format:
@@ -101,6 +101,27 @@ def is_contiguous(self: Tensor, memory_format: Any = contiguous_format) -> bool:
         if strides[d] != step and shape[d] != 1:
             return False
         step *= shape[d]  # of no elements few lie so, as PyTorch has it
+    return True
+
+
+def suggested(self: Tensor) -> memory_format:
+    """The memory format that strides are like: channels last, if they lie so and cannot lie in the
+    order of the dims, with or without gaps; else the contiguous one. As `to` asks PyTorch's.
+    """
+    for format in (channels_last, channels_last_3d):
+        if self.ndim == len(format.order or ()) and _is_like(self, format):
+            return format
+    return contiguous_format
+
+
+def _is_like(self: Tensor, format: memory_format) -> bool:
+    shape, strides, least = self.shape, self.stride(), 0
+    if not strides[1]:
+        return False
+    for d in reversed(format.order or ()):
+        if not shape[d] or strides[d] < least or d == 0 and least == strides[1]:
+            return False
+        least = strides[d] * shape[d]
     return True
 
 

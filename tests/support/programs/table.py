@@ -84,7 +84,8 @@ POINTWISE = rows_of("""
 {x}.contiguous()
 {x}.positive()
 {x}.negative()
-{x}.log() | clear({x}, 0)
+{x}.log()  real | clear({x}, 0)
+{x}.log()  complex | clear({x}, 0); clear({x}.imag, 0)
 {x}.log1p()  real | clear({x}, -1)
 t.view_as_real({x})  complex
 t.view_as_complex(t.stack([{x}, {x} * {c}], -1))  real

@@ -121,7 +121,8 @@ SELDOM_IN_PLACE = rows_of("""
 {x}.tanh_().mul_(.9).atanh_()  real
 {x}.square_().add_(1.5).acosh_()  real
 {x}.tanh_().tan_()  real
-{x}.log_() | clear({x}, 0)
+{x}.log_()  real | clear({x}, 0)
+{x}.log_()  complex | clear({x}, 0); clear({x}.imag, 0)
 {x}.square_().add_(.5).log2_()  real
 {x}.square_().add_(.5).log10_()  real
 {x}.ceil_()  real | clear({x}, 0, 1, 2, 3, -1, -2, -3)

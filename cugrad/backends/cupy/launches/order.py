@@ -2,7 +2,8 @@
 
 CuPy takes any order, but steps along the last dim, and gives results in the order of the dims: for
 channels that lie last it reads and writes elements that are no neighbours. Told of the dims in the
-order of memory it sees dense arrays, of one dim, and the result lies as the operands do.
+order of memory it sees dense arrays, of one dim, or parts of such, and the result lies as the
+operands do.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ ndarray = cupy.ndarray
 
 def order_of(values: Sequence[Any]) -> tuple[Axes, Axes] | None:
     """The dims of the result from the outermost in memory on, and the way back, where all arrays
-    among `values` that are not repeated lie dense in one order; None where that is the order of
-    the dims, and where they do not lie so, or something else that has dims is among them.
+    among `values` that are not repeated lie in one order, with or without gaps; None where that is
+    the order of the dims, and where they do not, or something else that has dims is among them.
     """
     arrays = [x for x in values if type(x) is ndarray and x.shape]
     if any(type(x) is not ndarray and getattr(x, "shape", ()) for x in values):
@@ -36,13 +37,19 @@ def order_of(values: Sequence[Any]) -> tuple[Axes, Axes] | None:
     axes = tuple(sorted(range(len(shape)), key=lambda i: (-strides[i], i)))
     for x in arrays:
         if x.shape == shape:
-            if not x.transpose(axes)._c_contiguous:
+            if not x.transpose(axes)._c_contiguous and not _lies_along(x, axes):
                 return None
         elif x.ndim > len(shape) or any(
             n not in (1, whole) for n, whole in zip(reversed(x.shape), reversed(shape))
         ):
             return None
     return axes, tuple(sorted(range(len(axes)), key=axes.__getitem__))
+
+
+def _lies_along(x: Array, axes: Axes) -> bool:
+    """Whether elements lie in the order of these dims, which some may have gaps between."""
+    strides = [x.strides[i] for i in axes if x.shape[i] > 1]
+    return all(a > b for a, b in zip(strides, [*strides[1:], 0]))
 
 
 def turned(
