@@ -9,7 +9,7 @@ from ...autograd.recording.record import recorded
 from ...tensor import Tensor
 from ..calls.arguments import array_of, as_own
 
-__all__ = ["clone", "memory_format", "suggested"]
+__all__ = ["clone", "memory_format"]
 
 
 class memory_format:
