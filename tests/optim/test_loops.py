@@ -13,7 +13,7 @@ import pytest
 
 import cugrad
 from cugrad.backends.numpy.compiled import loops as compiler
-from cugrad.memory.budgeting.rehearsing import host_rate
+from cugrad.memory.budgeting.model_states.rehearsing import host_rate
 from cugrad.optim.rules import blocks, loops, rule, steps
 
 from .settings import MATRICES, REAL, SETTINGS

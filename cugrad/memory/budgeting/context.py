@@ -57,9 +57,9 @@ class budget(OfModel, saved_tensors_hooks):
         lossless: gradients are bitwise those without; False allows "compress", in bfloat16.
         host_limit: bytes of page-locked host memory to use; None: what the host can give.
         device: whose memory; None: the default device, or the model's.
-        model, optimizer: a Module and its optimizer, or several: weights, gradients and states are
-            placed, too, as by `offload_states`. The context is then around the whole loop, and what
-            it has sent away stays there behind it.
+        model, optimizer: a Module (a ModuleList of several) and its optimizer, or a list: weights,
+            gradients and states are placed, too, as by `offload_states`. The context is then around
+            the whole loop, and what it has sent away stays there behind it.
         disk: True or a directory: what the host has no room for may go there.
         masters: as of `offload_states`: "float32" for a model in 16 bits.
         step: as of `offload_states`: "during backward" allows the plan to choose that.
@@ -104,7 +104,7 @@ class budget(OfModel, saved_tensors_hooks):
     ) -> None:
         self.limit = bytes_of(limit, "budget: limit", least=1)
         if model is not None and not hasattr(model, "parameters"):
-            raise TypeError(f"budget: model: got {type(model).__name__}, want a Module")
+            raise TypeError(f"budget: model: got {type(model).__name__}, want one Module")
         if device is None and model is not None:
             device = next(iter([p.device for p in model.parameters()]), None)
         if not isinstance(lossless, bool):
@@ -214,7 +214,7 @@ class budget(OfModel, saved_tensors_hooks):
         finally:
             self._within.end()
             if self._states is not None:
-                self._states.leave(full)
+                self._states.leave(full, exc[1])
         if full is not None:
             raise full from exc[1]
         self._within.check(self.limit, self._lessons.told)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ...backends.protocol import Backend
@@ -41,7 +43,9 @@ class Lessons:
         self.latest: SeenStep | None = None  # the same of the last step, until someone has seen it
         self.later = 0  # bytes that steps begin with which the one that is measured does not have
         self.stepping = 0  # bytes that a step of an optimizer takes at least
-        self.is_least = True  # whether nothing of a model is on the device for lack of host
+        self.is_least = True  # whether no other places of a model's states take less of the device
+        self.lacking: SeenStep | None = None  # what has no room beside them, where others take less
+        self.lack: BudgetError | None = None  # what would be said of that, were there no others
         self.adds = False  # whether the step has added to gradients of a pass before
         self.told = 0  # bytes that steps took at most, since the budget was entered
 
@@ -73,13 +77,14 @@ class Lessons:
         course.is_last = not fits
         needs = max(plan.needs + later, self.stepping)
         # of a step of an optimizer, and where more might leave, who chooses places says so
-        fits = plan.needs + later <= self.limit or not self.is_least
+        fits = plan.needs + later <= self.limit
         seen_step = SeenStep(did, step, measuring.before, course)
         seen_step.first_peak = seen_step.peak = measuring.peak
         seen_step.training = [span.training for span in measuring.spans]
         self.last = self.latest = seen_step
-        if not fits:
+        if not fits and self.is_least:
             raise known_steps.too_few(self.limit, plan, needs)
+        self.lacking = self.lacking if fits else seen_step
         if self.is_least:
             self.check_first(measuring.peak)
         if did.sizes:
@@ -146,16 +151,27 @@ class Lessons:
         here = f"{size(seen_step.here)} were in use as it began; that corrects the next ones' plan"
         self.check(seen.peak, here)
         if seen_step.settled:
-            seen_step.now.exceeded(self.limit, self.placements)
+            with self._or_lacking(seen_step):
+                seen_step.now.exceeded(self.limit, self.placements)
             return
         if began is None:  # it began like another one, whose plan is settled: nothing was measured
             return
         end = mark(self.backend)
         end.synchronize()
         taken = began.elapsed_time(end)
-        seen_step.now.correct(
-            self.limit, seen._replace(milliseconds=taken, beyond=seen_step.beyond), self.placements
-        )
+        seen = seen._replace(milliseconds=taken, beyond=seen_step.beyond)
+        with self._or_lacking(seen_step):
+            seen_step.now.correct(self.limit, seen, self.placements)
+
+    @contextmanager
+    def _or_lacking(self, seen_step: SeenStep) -> Iterator[None]:
+        """Within it no error is raised where a model's states could take less of the device."""
+        try:
+            yield
+        except BudgetError as error:
+            if self.is_least:
+                raise
+            self.lacking, self.lack = seen_step, error.with_traceback(None)
 
     def unlike(self, seen_step: SeenStep | None, peak: int) -> None:
         """Notes a step that went on otherwise than the one that it began like."""

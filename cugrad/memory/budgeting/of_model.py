@@ -30,7 +30,7 @@ class OfModel:
         if not isinstance(bring_back, bool):
             raise TypeError(f"budget: bring_back: got {bring_back!r}, want True or False")
         if model is not None:
-            from .states import StatesOfBudget
+            from .model_states.states import StatesOfBudget
 
             owner: Any = self
             self._states = StatesOfBudget(owner, model, optimizer, disk, masters, step, bring_back)

@@ -6,13 +6,13 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ..sizes import size
-from .choosing import KINDS
+from .model_states.choosing import KINDS
 from .planning import DISK, KEEP, OFFLOAD, Forecaster, Step
 
 if TYPE_CHECKING:
     from .context import budget
     from .known_steps import SeenStep
-    from .states import StatesOfBudget
+    from .model_states.states import StatesOfBudget
 
 __all__ = ["BudgetReport", "report_of"]
 

@@ -11,7 +11,7 @@ import pytest
 
 import cugrad
 from cugrad import backends, memory
-from cugrad.memory.budgeting import states
+from cugrad.memory.budgeting.model_states import chooser
 from cugrad.memory.budgeting.planning import search
 from tests.memory.states.training import clip_one_by_one, deep
 
@@ -97,7 +97,7 @@ def test_what_a_step_computes_in_has_room() -> None:
 def test_of_a_large_step_places_are_chosen_by_rough_plans(monkeypatch: Any) -> None:
     """They take fewer forecasts, and the limit is kept."""
     looks = {True: 0, False: 0}
-    look, planned = search.Search.look, states.StatesOfBudget._planned
+    look, planned = search.Search.look, chooser.Chooser._planned
     large = False
 
     def counted(self: Any, placements: Any) -> Any:
@@ -113,9 +113,9 @@ def test_of_a_large_step_places_are_chosen_by_rough_plans(monkeypatch: Any) -> N
 
     inside = [False]
     monkeypatch.setattr(search.Search, "look", counted)
-    monkeypatch.setattr(states.StatesOfBudget, "_planned", noted)
+    monkeypatch.setattr(chooser.Chooser, "_planned", noted)
     for large in (False, True):
-        monkeypatch.setattr(states, "LARGE", 4 if large else 1000)
+        monkeypatch.setattr(chooser, "LARGE", 4 if large else 1000)
         cugrad.manual_seed(0)
         net = deep(96, 5).to("simulated")
         optimizer = cugrad.optim.Adam(net.parameters())

@@ -28,7 +28,7 @@ t.full_like({x}, {c}) * {x}
 t.unravel_index({j} % 12, (3, 4))[1] * 1  1d
 t.nn.functional.lp_pool3d({x}[None].abs() + .1, 2., (1, 2, 2))  real =3d
 t.nn.functional.max_unpool3d(*t.nn.functional.max_pool3d({x}[None], (1, 2, 2), return_indices=True), (1, 2, 2))  real =3d | apart({x})
-t.nn.functional.multilabel_margin_loss({x}, t.tensor([[1, 0, -1, 2]]).expand({n}, 4)[:, :{x}.shape[-1]].clamp(max=1))  real =2d | apart({x})
+t.nn.functional.multilabel_margin_loss({x}, t.tensor([[1, 0, -1, 2]]).expand({n}, 4)[:, :{x}.shape[-1]].clamp(max={x}.shape[-1] - 1))  real =2d | apart({x})
 t.nn.functional.ctc_loss(t.stack([t.cat([{x} * c, {x}], -1) for c in (1, .5, -1)]).log_softmax(-1), t.ones({n}, 1).long(), t.full(({n},), 3), t.ones({n}).long())  real =2d
 t.nn.functional.ctc_loss(t.stack([t.cat([{x} * c, {x}], -1) for c in (1, .5, -1)]).log_softmax(-1), t.ones({n}, 2).long(), t.full(({n},), 2), t.full(({n},), 2), zero_infinity=True, reduction='none')  real =2d
 t.segment_reduce({x}, 'mean', lengths=t.tensor([1, {n} - 1]), axis=0)  real 1d

@@ -2,53 +2,33 @@
 
 from __future__ import annotations
 
-import weakref
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ...autograd.mode import state as grad_mode
-from ..offloading.engine import engine_of
-from ..states.context import BEHIND, offload_states
-from ..states.steps import home_of
-from .choosing import AS_FAST, KINDS, Candidate, Forecasts, MeasuredStep, ModelParts
+from ....autograd.mode import state as grad_mode
+from ...offloading.engine import engine_of
+from ...states.context import offload_states
+from ...states.steps import home_of
+from ..known_steps import BudgetError, shifted
+from ..measuring import BLOCK, mark
+from .chooser import GAIN, Chooser
+from .choosing import KINDS, Candidate, MeasuredStep
 from .inventory import Inventory, check_elements
-from .known_steps import BudgetError, StepBook, as_measured, first_plan, shifted
-from .measuring import BLOCK, mark
-from .planning import KEEP, RECOMPUTE, Forecaster, plan
-from .rates import rates_of
+from .remembered import Known, forget, recall, remember
 
 if TYPE_CHECKING:
-    from .context import budget
+    from ..context import budget
 
 __all__ = ["StatesOfBudget"]
 
 LEARNS, TIMED = 1, 2  # steps of a choice: to learn the order of uses in; and to be timed
 PATIENCE = 24  # steps in which plans for what is saved may settle
 TRIALS = 4  # choices that are measured, at most
-LARGE = 1500  # events of a step for which a choice of places makes rough plans
 MISSES = 4  # of steps over the limit, after each of which places are chosen again
-GAIN = 0.97  # of the time that was measured: a forecast below that is worth a trial
+KINDS_OF_STEPS = 4  # for which places are chosen, at most
 
 
-class Known(NamedTuple):
-    """What a budget has chosen for a model, and for which optimizers and parameters."""
-
-    optimizers: list[weakref.ref[Any]]
-    params: list[tuple[int, int, bool]]
-    chosen: Candidate
-    tried: list[Candidate]
-    measured: dict[int, float]
-    settled: bool
-    book: StepBook  # its steps, of which each depends on the places
-
-
-# by model, and by the arguments of the budget: the next one need not measure
-_known: weakref.WeakKeyDictionary[Any, dict[Any, Known]] = weakref.WeakKeyDictionary()
-
-
-class StatesOfBudget:
+class StatesOfBudget(Chooser):
     """The training states of one model within a budget.
 
     The first step runs with all of them elsewhere, as with what is saved: that takes least, and is
@@ -90,7 +70,9 @@ class StatesOfBudget:
         self._is_moving = False  # whether it enters other places
         self._waits = False  # whether the first step has shown that it needs all gradients
         self._seen: MeasuredStep | None = None
+        self._kinds: list[MeasuredStep] = []  # the steps by which places were chosen before
         self._others = 0  # bytes of the device that are not the model's, in the first step
+        self._over: int | None = None  # the same when it was last begun anew, behind the first step
 
     def on_device(self) -> tuple[int, ...]:
         """Bytes of what is placed that the device has now, of each kind."""
@@ -152,8 +134,13 @@ class StatesOfBudget:
         return max(0, used - self.inventory.resident_now())
 
     def begin_step(self) -> None:
-        """A step begins. One that has gradients then, unlike the first, gets places of its own."""
+        """A step begins. One that has gradients then, unlike the first, gets places of its own, and
+        so do steps that had no room with those of the ones before.
+        """
         seen, may_be = self._seen, not self._is_moving and grad_mode.grad_enabled
+        if may_be and not self.passes and self.owner._lessons.lacking is not None:
+            self._make_do()
+            seen = self._seen
         if seen is not None and not self.passes and not seen.adds and may_be:
             if any(p._grad is not None for p in self.model.parameters()):
                 seen.zeroed = True
@@ -194,20 +181,20 @@ class StatesOfBudget:
 
     def _recall(self) -> None:
         """Takes what a budget of these arguments has chosen for this model."""
-        before = _known.get(self.model, {}).get(self._key())
-        if before is None or before.params != self.inventory.params:
-            return
-        if [ref() for ref in before.optimizers] == self.optimizers:
+        before = recall(self.model, self._key(), self.optimizers, self.inventory.params)
+        if before is not None:
             self.chosen, self.tried = before.chosen, list(before.tried)
             self.measured, self.settled = dict(before.measured), before.settled
-            self.owner._lessons.book = before.book
+            self.owner._lessons.book, self.owner._lessons.is_least = before.book, before.is_least
 
     def _remember(self) -> None:
         assert self.chosen is not None
-        _known.setdefault(self.model, {})[self._key()] = Known(
-            [weakref.ref(each) for each in self.optimizers], self.inventory.params, self.chosen,
-            list(self.tried), dict(self.measured), self.settled, self.owner._lessons.book,
+        lessons = self.owner._lessons
+        choice = Known(
+            self.inventory.params, self.chosen, list(self.tried), dict(self.measured), self.settled,
+            lessons.is_least, lessons.book,
         )  # fmt: skip
+        remember(self.model, self._key(), self.optimizers, choice)
 
     def _enter(self, chosen: Candidate) -> None:
         """Places what is to be elsewhere, and has the rest come back."""
@@ -257,10 +244,12 @@ class StatesOfBudget:
                 window.watcher = None
             context.__exit__(None, None, None)
 
-    def leave(self, full: BudgetError | None = None) -> None:
+    def leave(self, full: BudgetError | None = None, error: BaseException | None = None) -> None:
         """The budget has been left: all stays where it is, or is brought back, if the device was
-        not too full for the step.
+        not too full for the step. Places for which there was an error are not taken again.
         """
+        if isinstance(error, BudgetError):
+            forget(self.model, self._key())
         self.ended = self.context
         if self.context is not None and self.bring_back and full is None:
             self.context.bring_back = True
@@ -270,9 +259,12 @@ class StatesOfBudget:
         """The gradient of a parameter is whole in the step that is measured."""
         self._events[id(param)] = self.owner._events - 1
 
-    def _go_on(self, chosen: Candidate) -> None:
-        """Takes other places than those of the steps before."""
+    def _go_on(self, chosen: Candidate, is_least: bool = False) -> None:
+        """Takes other places than those of the steps before; `is_least`: there are none with less
+        of the device.
+        """
         self.chosen, seen, owner = chosen, self.owner.last, self.owner
+        owner._lessons.is_least = is_least or self.inventory.is_least(chosen)
         self._remember()
         if self._seen is not None and seen is not None:
             step, shifts = self._seen.step, self._seen.shifts(chosen)
@@ -302,23 +294,25 @@ class StatesOfBudget:
         """A step has ended: what it has taught says where all goes."""
         if self._paced_by not in (None, optimizer):
             return
-        if self.settled:
-            self.passes = 0
-            return
         if not self.tried:
             self._waits = self.context is not None and self.context.waits_for_backward
             self.owner._lessons.later += self._told()
         self.owner._end()
-        seen, passes = self.owner._lessons.take_latest(), max(self.passes, 1)
+        lessons = self.owner._lessons
+        seen, passes = lessons.take_latest(), max(self.passes, 1)
         self.passes = 0
-        if seen is None:
+        if lessons.lacking is not None and self.tried:
+            self._make_do(passes)
+            return
+        if seen is None or self.settled:
             return
         self._paced_by = optimizer
         if not self.tried:
+            has_no_room, lessons.lacking = lessons.lacking is not None, None
             self._see(seen, passes)
             self._go_on(self._chosen_anew())
-            if not self.owner._lessons.is_least:
-                self.owner._lessons.check_first(seen.peak)
+            if has_no_room:
+                lessons.check_first(seen.peak)
             return
         over = seen.peak - self.owner.limit
         if over > 0 and self._seen is not None and self._seen.misses < MISSES:
@@ -335,6 +329,43 @@ class StatesOfBudget:
         self._ends.append(mark(self.owner._of_device))
         if len(self._ends) > LEARNS + TIMED:
             self._revise(seen.peak)
+
+    def _make_do(self, passes: int | None = None) -> None:
+        """Takes other places, as the last step had no room with these: it is of another kind than
+        those before, or beside more. Where no others seem to do, the next step is measured as the
+        first one was, with all elsewhere.
+        """
+        lessons, lacking, seen = self.owner._lessons, self.owner._lessons.lacking, self._seen
+        before, lessons.lacking, others = self.chosen, None, self._others_now()
+        assert lacking is not None and before is not None
+        if lacking.steps and self._over is not None:
+            if lessons.lack is not None and others - self._over <= self.owner.limit >> 6:
+                raise lessons.lack  # it was begun anew beside the same, which has not helped
+        self.settled = False
+        self._ends.clear()
+        self.inventory.count()  # of what is trained there may be more, too
+        if not lacking.steps:  # it was measured just now
+            lessons.check_first(lacking.peak)
+            self._kinds = [*self._kinds, *([] if seen is None else [seen])][-KINDS_OF_STEPS:]
+            self._see(lacking, passes or (1 if seen is None else seen.passes))
+            self._others = others
+        elif seen is not None:
+            self._note_when_whole(len(seen.step.events))
+            seen.less += max(lacking.peak - self.owner.limit, others - self._others, 0)
+        anew = None
+        if self._seen is not None:
+            with suppress(BudgetError):
+                anew = self._chosen_anew()
+        if anew is None or anew.is_same(before):
+            self._kinds = [*self._kinds, *([] if self._seen is None else [self._seen])]
+            self._seen, self.tried, self.measured, self._over = None, [], {}, others
+            lessons.book.known.clear()
+            lessons.later = self.inventory.later
+            self._go_on(self.inventory.frugal(lambda each: each.in_step + others), is_least=True)
+            return
+        for several in lessons.book.known.values():  # all others were planned beside other places
+            several[:] = [each for each in several if each is lacking]
+        self._go_on(anew)
 
     def _revise(self, peak: int) -> None:
         """The time of a choice is known: another is tried, if its forecast is less."""
@@ -354,144 +385,3 @@ class StatesOfBudget:
         if best != now:
             self._go_on(self.tried[best])
         self._remember()
-
-    # ------------------------------------------------------------------ the choice
-
-    def _see(self, seen: Any, passes: int) -> None:
-        """Takes what the first step has shown."""
-        of, before, step = self.inventory.layout, self.chosen, seen.step
-        assert before is not None
-        n = len(step.events)
-        parts = [p._replace(whole=self._events.get(p.key, n - 1)) for p in of.parts]
-        self.inventory.layout = of.with_parts(parts)
-        before = before._replace(layout=self.inventory.layout)
-        stay = before.of_those_that_stay(n, self.inventory.has_states)
-        placed = np.array(seen.training, np.int64) if any(seen.training) else before.placed(n)
-        away = as_measured(step, 0).placements
-        tight = [Forecaster.tight(step, each).memory for each in (away, seen.plan.least or away)]
-        least = min(tight, key=lambda memory: int(memory.max()))
-        self._seen = MeasuredStep(step, passes, before, stay, placed, least)
-        self._seen.told = self._told()
-
-    def _told(self) -> int:
-        """Bytes of what is computed of gradients before they leave, from the second step on."""
-        if self.context is None or self.inventory.layout.on_host:
-            return 0
-        parts = [part for part in self.inventory.layout.parts if part.gradients]
-        return len(self.context._windows["gradients"].tells) * BLOCK * len(parts)
-
-    def _chosen_anew(self) -> Candidate:
-        """Takes the fastest places with which a plan for what is saved fits."""
-        seen, owner = self._seen, self.owner
-        assert seen is not None
-        step, limit, before = seen.step, owner.limit - seen.less, seen.before
-        keep = [KEEP if value.uses else RECOMPUTE for value in step.values]
-        kept, forecasts = Forecaster(step)(keep), self._forecasts(step, seen.passes)
-        layouts = [self.inventory.layout.sorted(lambda part: part.whole)]
-        layouts.append(layouts[0].sorted(lambda part: part.weights + part.states))
-        layouts.append(layouts[0].sorted(lambda part: -(part.weights + part.states)))
-        plans: dict[tuple[bool, bytes], Any] = {}  # by what is there beside the step's
-        self.tried, self.measured = [], {}
-        for places, when in self.inventory.choices(before.places):
-            fitting = []
-            for layout in layouts:
-                for window in self.inventory.windows(places, layout, layout.count):
-                    candidate, peak = self._fewest(places, when, layout, window, kept, limit)
-                    if candidate is not None:
-                        fitting.append(forecasts.of(candidate, kept.seconds, peak))
-            best = min([each.seconds for each in fitting], default=float("inf"))
-            if best > AS_FAST * kept.seconds * seen.passes:  # with what is saved elsewhere, too?
-                fitting += self._planned(places, when, layouts[0], forecasts, limit, best, plans)
-            if fitting:
-                self.tried.append(self._fastest(fitting))
-        if not self.tried:
-            least = self.chosen if seen.misses else None
-            least = least or self.inventory.frugal(self._needs, "for one more step like that")
-            self.tried.append(least._replace(step=BEHIND))
-        return self._fastest(self.tried)
-
-    def _fastest(self, candidates: list[Candidate]) -> Candidate:
-        """Of those that are as fast as the fastest, the one with least to do beside computing."""
-        least = min([each.seconds for each in candidates])
-        return min(
-            [each for each in candidates if each.seconds <= AS_FAST * least],
-            key=lambda each: (each.busy, each.seconds),
-        )
-
-    def _forecasts(self, step: Any, passes: int) -> Forecasts:
-        owner, layout = self.owner, self.inventory.layout
-        rates = rates_of(owner._backend, owner._index, owner.limit // 32, owner.placements)
-        clock = [*accumulate([event.seconds for event in step.events])]
-        both = layout.bytes_of("gradients") + 2 * (
-            layout.bytes_of("weights") + layout.bytes_of("states")
-        )
-        room = self.inventory.room_of_host()
-        return Forecasts(
-            clock, rates, self.inventory.host_rate(), passes, not self._waits, both <= room
-        )
-
-    def _has_room(self, candidate: Candidate, limit: int) -> bool:
-        """Whether the optimizer's step fits, and the host has what it should."""
-        there, room = candidate.of_host, self.inventory.room_of_host()
-        return candidate.with_windows + self._others <= limit and (there <= room or not there)
-
-    def _needs(self, candidate: Candidate) -> int:
-        """Bytes of the device that a loop takes with some places, with all that it saves away."""
-        assert self._seen is not None
-        passes = int((self._seen.least + self._seen.shifts(candidate)).max())
-        return max(candidate.in_step + self._others, passes)
-
-    def _planned(
-        self, places: dict[str, str], when: str, layout: ModelParts, forecasts: Forecasts,
-        limit: int, best: float, plans: dict[tuple[bool, bytes], Any],
-    ) -> list[Candidate]:  # fmt: skip
-        """With all parts elsewhere, and the best plan for what a step saves beside them: for the
-        windows that may be faster than the best so far.
-        """
-        seen, several = self._seen, []
-        assert seen is not None
-        for window in self.inventory.windows(places, layout, layout.count):
-            candidate = self.inventory.at(places, when, layout, layout.count, window)
-            if not self._has_room(candidate, limit):
-                continue
-            if forecasts.of(candidate, seen.computing, 0).seconds >= GAIN * best:
-                break  # nor are smaller ones
-            shifts = seen.shifts(candidate)
-            key = candidate.weights_stay, shifts.tobytes()
-            if key not in plans:
-                step = shifted(seen.step, shifts.tolist(), candidate.weights_stay)
-                plans[key] = self._glance(step, limit)
-            forecast = plans[key]
-            if forecast.peak <= limit:
-                several.append(forecasts.of(candidate, forecast.seconds, forecast.peak))
-                best = min(best, several[-1].seconds)
-        return several
-
-    def _glance(self, step: Any, limit: int) -> Any:
-        """The forecast of a plan, of which the places are chosen. For a large step it is made by
-        fewer forecasts: a plan is made in earnest for the places that are taken.
-        """
-        share, placements = LARGE / len(step.events), self.owner.placements
-        if share >= 1:
-            return first_plan(step, limit, placements)[1].forecast
-        return plan(step, limit, placements=placements, share=share / 2).forecast
-
-    def _fewest(
-        self, places: dict[str, str], when: str, layout: ModelParts, window: int, kept: Any,
-        limit: int,
-    ) -> tuple[Candidate | None, int]:  # fmt: skip
-        """With as few parts elsewhere as there has to be for the rest to have room, beside all that
-        a step saves, and the peak with them; None if all are too few.
-        """
-        assert self._seen is not None
-        is_on_device = set(places.values()) == {"device"}
-        few, many, fits = (0, 0, None) if is_on_device else (1, layout.count, None)
-        while few <= many:  # the more are elsewhere, the less there is
-            count = (few + many) // 2
-            candidate = self.inventory.at(places, when, layout, count, window)
-            peak = int((kept.memory + self._seen.shifts(candidate)).max())
-            if self._has_room(candidate, limit) and peak <= limit - (limit >> 6):
-                fits, many = (candidate, peak), count - 1
-            else:
-                few = count + 1
-        return fits or (None, 0)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..sizes import free_host, size
-from ..states.context import BEHIND, DURING
-from ..states.masters import steps_by_buckets
-from ..states.placed import tensors_in
-from ..states.steps import home_of
+from ...sizes import free_host, size
+from ...states.context import BEHIND, DURING
+from ...states.masters import steps_by_buckets
+from ...states.placed import tensors_in
+from ...states.steps import home_of
+from ..known_steps import BudgetError
+from ..measuring import BLOCK
+from ..rates import UNUSED
 from .choosing import KINDS, PARTS, SHARE, STREAMED, Candidate, ModelPart, ModelParts
-from .known_steps import BudgetError
-from .measuring import BLOCK
-from .rates import UNUSED
 from .rehearsing import Rehearsals, host_rate, in_blocks
 
 if TYPE_CHECKING:
-    from .context import budget
+    from ..context import budget
 
 __all__ = ["Inventory", "check_elements"]
 
@@ -105,6 +105,12 @@ class Inventory:
         """
         return max(1, layout.largest_whole(count) // ALONE)
 
+    def is_least(self, chosen: Candidate) -> bool:
+        """Whether no other places take less of the device in forward and backward."""
+        least = self._least_window(chosen.layout, chosen.away)
+        is_away = chosen.away == chosen.layout.count and "device" not in chosen.places.values()
+        return is_away and chosen.window <= least
+
     def windows(self, places: dict[str, str], layout: ModelParts, count: int) -> list[int]:
         """Bytes of windows that places may have, the largest first."""
         largest, least = layout.most["weights"][count], layout.largest_whole(count)
@@ -122,8 +128,9 @@ class Inventory:
         window = self._least_window(layout, count) if window is None else window
         return Candidate(places, step, layout, count, window)
 
-    def choices(self, frugal: dict[str, str]) -> list[tuple[dict[str, str], str]]:
+    def choices(self) -> list[tuple[dict[str, str], str]]:
         """Places for the three kinds, with when the optimizer steps."""
+        frugal = self._elsewhere()
         choices: list[tuple[dict[str, str], str]] = [(dict.fromkeys(KINDS, "device"), BEHIND)]
         parts = all(map(steps_by_buckets, self.optimizers))
         for kinds in (["states"], ["states", "gradients"], list(KINDS)):
@@ -155,6 +162,18 @@ class Inventory:
     def room_of_host(self) -> int:
         return free_host() if self.owner.host_limit is None else self.owner.host_limit
 
+    def _elsewhere(self) -> dict[str, str]:
+        """Places of all three kinds that are not the device, on a disk where the host lacks room
+        and there is one.
+        """
+        layout, room = self.layout, self.room_of_host()
+        places = {"weights": "host", "gradients": "host", "states": "stream"}
+        for kind in ("states", "weights"):
+            if self.disk is not None and (layout.of_host(places, layout.count) > room
+                                          or layout.on_host):  # fmt: skip
+                places[kind] = "disk"
+        return places
+
     def frugal(
         self, needs: Callable[[Candidate], int], when: str = "before a step has computed anything"
     ) -> Candidate:  # fmt: skip
@@ -164,12 +183,7 @@ class Inventory:
         room for, or the device for any of them.
         """
         layout, room, limit = self.layout, self.room_of_host(), self.owner.limit
-        places = {"weights": "host", "gradients": "host", "states": "stream"}
-        for kind in ("states", "weights"):
-            if self.disk is not None and (layout.of_host(places, layout.count) > room
-                                          or layout.on_host):  # fmt: skip
-                places[kind] = "disk"
-        several = [places]
+        several = [self._elsewhere()]
         if all(map(steps_by_buckets, self.optimizers)) and not layout.on_host:
             on_device = dict.fromkeys(KINDS, "device")
             several += [dict.fromkeys(KINDS, "host"), {**on_device, "states": "host"},

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..states.context import BEHIND, DURING
-from ..states.reporting.bound import end_of, least_seconds
-from ..states.steps import BUCKETS, SMALL
-from ..states.within_backward.early import LAG
-from .rates import UNUSED
+from ...states.context import BEHIND, DURING
+from ...states.reporting.bound import end_of, least_seconds
+from ...states.steps import BUCKETS, SMALL
+from ...states.within_backward.early import LAG
+from ..rates import UNUSED
 
 __all__ = ["Candidate", "KINDS", "Forecasts", "MeasuredStep", "ModelParts",
            "ModelPart"]  # fmt: skip

@@ -7,12 +7,12 @@ from collections import defaultdict
 from time import perf_counter
 from typing import Any
 
-from ...autograd.mode import no_grad
-from ...autograd.threads import run_to_its_end
-from ...functions.creation.factories import ones
-from ...tensor import Tensor
-from ..recomputing.recorder import unrecorded_here
-from .measuring import BLOCK
+from ....autograd.mode import no_grad
+from ....autograd.threads import run_to_its_end
+from ....functions.creation.factories import ones
+from ....tensor import Tensor
+from ...recomputing.recorder import unrecorded_here
+from ..measuring import BLOCK
 
 __all__ = ["Rehearsals", "host_rate", "in_blocks"]
 

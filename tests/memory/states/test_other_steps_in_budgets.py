@@ -1,0 +1,126 @@
+"""Steps that need more than the first one did: places are chosen again where they have no room."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import cugrad
+from cugrad import memory
+from cugrad.backends import get
+from cugrad.optim.swa_utils import AveragedModel
+from tests.memory.states.training import deep
+
+pytestmark = pytest.mark.usefixtures("nothing_stays_placed", "quick_plans")
+
+Loop = Callable[[Any, Any, int], None]  # what a program does behind a step, by its number
+
+
+def holds_a_copy() -> Loop:
+    kept: dict[str, Any] = {}
+
+    def behind(net: Any, optimizer: Any, step: int) -> None:
+        if step == 4:
+            kept.update({name: value.clone() for name, value in net.state_dict().items()})
+
+    return behind
+
+
+def trains_more() -> Loop:
+    def behind(net: Any, optimizer: Any, step: int) -> None:
+        if step == 4:
+            optimizer.add_param_group({"params": list(net[:4].parameters())})
+
+    return behind
+
+
+def averages() -> Loop:
+    averaged: list[Any] = []
+
+    def behind(net: Any, optimizer: Any, step: int) -> None:
+        if step == 4:
+            averaged.append(AveragedModel(net))
+
+    return behind
+
+
+def nothing() -> Loop:
+    return lambda *args: None
+
+
+def losses(
+    limit: int | None, batches: list[int], behind: Loop, first: int = 0
+) -> tuple[list[float], list[int], list[str]]:
+    """Losses, what each step took, and what was said."""
+    device: Any = get("simulated")
+    cugrad.manual_seed(0)
+    net = deep(96, 6).to("simulated")
+    optimizer = cugrad.optim.Adam(net[first:].parameters())
+    data = cugrad.randn(max(batches), 96, device="simulated")
+    seen, peaks = [], []
+
+    def train() -> None:
+        for step, batch in enumerate(batches):
+            device.reset_peak_memory_stats()
+            net.zero_grad()
+            loss = net(data[:batch]).square().mean()
+            loss.backward()
+            optimizer.step()
+            seen.append(loss.item())
+            del loss
+            peaks.append(device.max_memory_allocated())
+            behind(net, optimizer, step)
+
+    if limit is None:
+        train()
+        return seen, peaks, []
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with memory.budget(limit, model=net, optimizer=optimizer):
+            train()
+    return seen, peaks, [str(each.message) for each in said]
+
+
+@pytest.mark.parametrize(
+    ("batches", "behind", "first"),
+    [
+        ([16] * 3 + [256] * 5, nothing, 0),
+        ([16, 64, 128, 256, 16, 256, 128, 256, 256, 16], nothing, 0),
+        ([16, 256] * 4 + [16, 256], nothing, 0),
+        ([128] * 12, holds_a_copy, 0),
+        ([128] * 12, averages, 0),
+        ([128] * 12, trains_more, 4),
+    ],
+)
+@pytest.mark.parametrize("limit", [700_000, 900_000])
+def test_a_limit_is_enough_where_it_was_with_them_from_the_start(
+    batches: list[int], behind: Callable[[], Loop], first: int, limit: int
+) -> None:
+    """A few steps may take more, which is said; those behind them keep to the limit."""
+    seen, peaks, said = losses(limit, batches, behind(), first)
+    assert seen == losses(None, batches, behind(), first)[0]
+    over = [peak > limit for peak in peaks]
+    assert not any(over[-2:]) and sum(over) <= len(said) <= 3
+    assert all("over its limit" in each for each in said)
+
+
+def test_places_for_which_there_was_an_error_are_not_taken_again() -> None:
+    """A limit that is too small for steps that come later is so at once the next time."""
+    cugrad.manual_seed(0)
+    net = deep(96, 6).to("simulated")
+    optimizer = cugrad.optim.Adam(net.parameters())
+    steps = []
+    for batches in ([16] * 3 + [256] * 4, [256] * 4):
+        with pytest.raises(memory.BudgetError, match="needs at least"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with memory.budget(450_000, model=net, optimizer=optimizer):
+                for step, batch in enumerate(batches):
+                    steps.append(step)
+                    optimizer.zero_grad()
+                    x = cugrad.randn(batch, 96, device="simulated")
+                    net(x).square().mean().backward()
+                    optimizer.step()
+    assert steps[-1] == 0
