@@ -650,6 +650,9 @@ from cugrad.functions.switches import is_warn_always_enabled as is_warn_always_e
 from cugrad.functions.calls.out import jagged as jagged
 from cugrad import jit as jit
 from cugrad.functions.calls.out import layout as layout
+from cugrad.functions.shapes.layouts import contiguous_format as _legacy_contiguous_format
+
+legacy_contiguous_format = _legacy_contiguous_format
 from cugrad import linalg as linalg
 from cugrad.serialization import load as load
 from cugrad.serialization import load_file as load_file

@@ -101,6 +101,7 @@ from .functions.shapes import storages
 from .functions.shapes.layouts import channels_last as channels_last
 from .functions.shapes.layouts import channels_last_3d as channels_last_3d
 from .functions.shapes.layouts import contiguous_format as contiguous_format
+from .functions.shapes.layouts import contiguous_format as legacy_contiguous_format
 from .functions.shapes.layouts import preserve_format as preserve_format
 from .functions.shapes.storages import TypedStorage as TypedStorage
 from .functions.shapes.storages import UntypedStorage as UntypedStorage

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-__all__ = ["check_copy", "is_dense"]
+__all__ = ["check_copy", "copied_as_it_lies", "in_its_order", "is_dense"]
 
 
 def check_copy(dst: Any, src: Any) -> None:
@@ -43,3 +44,17 @@ def is_dense(array: Any) -> bool:
             return False
         extent *= n
     return True
+
+
+def in_its_order(array: Any, move: Callable[[Any], Any]) -> Any:
+    """What becomes of an array by a move that knows the order of the dims alone, in its own."""
+    if array.flags.c_contiguous or not array.size or not is_dense(array):
+        return move(array)
+    axes = sorted(range(array.ndim), key=lambda i: (-array.strides[i], -array.shape[i]))
+    moved = move(array.transpose(axes))
+    return moved.transpose(sorted(range(len(axes)), key=axes.__getitem__))
+
+
+def copied_as_it_lies(host: Any) -> Any:
+    """A dense copy of a NumPy array in its order, that of the dims where some of it is repeated."""
+    return host.copy("C" if 0 in host.strides else "K")

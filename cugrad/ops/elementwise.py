@@ -7,6 +7,7 @@ from math import inf, log, nan, pi, sqrt
 from typing import Any
 
 from ..backends import backend_of, get
+from ..backends.copies import copied_as_it_lies
 from ..dtypes import is_floating
 from .dims import keeps_order
 from .flops import each_flops
@@ -360,7 +361,8 @@ row("to_dtype", "self", _to_dtype, ELEMENTWISE,
 def _to_device(xp: Any, self: Any, device_type: str, index: int | None, home: Any) -> Any:
     backend = get(device_type)
     host = backend_of(self).to_host(self)
-    host = host if host.flags.c_contiguous else host.copy()
+    if not host.flags.c_contiguous:
+        host = copied_as_it_lies(host)
     with backend.use_device(index):
         array = backend.asarray(host)
     return array.copy() if array is self else array

@@ -229,6 +229,58 @@ def test_layers_are_of_one_another_s_classes_as_in_pytorch() -> None:
             assert issubclass(ours, our_other) == issubclass(theirs, their_other), (a, b)
 
 
+def made_of_parts(lib: Any) -> list[Any]:
+    """What layers compute that are a program's own."""
+    nn = lib.nn
+
+    class Standardized(nn.Conv2d):  # type: ignore[name-defined, misc]
+        def forward(self, x: Any) -> Any:
+            return self._conv_forward(x, self.weight - self.weight.mean(), self.bias)
+
+    class Masked(nn.Conv2d):  # type: ignore[name-defined, misc]
+        def _conv_forward(self, x: Any, weight: Any, bias: Any) -> Any:
+            return super()._conv_forward(x, weight * 0 + 1, bias)
+
+    class Own(nn.modules.conv._ConvNd):  # type: ignore[name-defined, misc]
+        def __init__(self) -> None:
+            super().__init__(
+                1, 2, (3, 2), (1, 1), (0, 1), (1, 1), False, (0, 0), 1, False, "circular"
+            )
+
+        def forward(self, x: Any) -> Any:
+            border = self._reversed_padding_repeated_twice
+            x = nn.functional.pad(x, border, mode=self.padding_mode)
+            return nn.functional.conv2d(x, lib.ones_like(self.weight), None, self.stride)
+
+    class Norm(nn.modules.batchnorm._BatchNorm):  # type: ignore[name-defined, misc]
+        def _check_input_dim(self, x: Any) -> None:
+            if x.dim() != 4:
+                raise ValueError("four dims")
+
+    x = lib.arange(32.0).reshape(1, 1, 8, 4)
+    one = lib.nn.ConvTranspose2d(1, 1, 3, stride=2)
+    where = one.stride, one.padding, one.kernel_size
+    layers = [Standardized(1, 1, 3, padding=1, padding_mode="reflect", bias=False),
+              Masked(1, 1, 3, bias=False), Own(), Norm(1)]  # fmt: skip
+    layers[0].weight.data.fill_(2)
+    with pytest.raises(ValueError, match="four dims"):
+        layers[3](x[0])
+    with pytest.raises(NotImplementedError):
+        nn.modules.batchnorm._BatchNorm(1)(x)
+    return [
+        [layer(x).tolist() for layer in layers], [list(layer(x).shape) for layer in layers],
+        list(one._output_padding(x, (18, 9), *where, 2)), str(layers[2])[4:],
+        list(one._output_padding(x, None, *where, 2)),
+    ]  # fmt: skip
+
+
+def test_layers_of_a_program_are_made_of_parts_of_ours() -> None:
+    """As weight standardization, convolutions with a mask and norms of other inputs are."""
+    (want, *others), (got, *ours) = made_of_parts(torch), made_of_parts(cugrad)
+    np.testing.assert_allclose(got.pop(), want.pop(), atol=1e-6)
+    assert got == want and ours == others
+
+
 def test_a_model_in_another_memory_format() -> None:
     strides = []
     for lib in (cugrad, torch):

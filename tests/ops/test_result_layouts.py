@@ -143,6 +143,24 @@ def test_which_tensors_have_a_format_already(part: Any) -> None:
             assert results[:count] == results[count:], (shape, order)
 
 
+@pytest.mark.parametrize("name", [*INPUTS, "channels last"])
+def test_a_tensor_moves_in_its_order(name: str, device: str) -> None:
+    """Where it is dense; with gaps it does where the host waits, as a copy of PyTorch's lies."""
+    results = []
+    for t in (torch, cugrad):
+        with t.device("cpu"):
+            x = t.arange(12.0).reshape(3, 4) if name in INPUTS else t.ones(2, 3, 4, 5)
+            x = INPUTS[name](t, x) if name in INPUTS else x.to(memory_format=t.channels_last)
+        places = [(device, "cpu")] if t is cugrad and device != "cpu" else []
+        moved = [x.clone(), *[x.to(there).to(back) for there, back in places]]
+        moved += [x.to(there) for there, _ in places]
+        if places and "a copy" in name:
+            moved.append(x.to(device, non_blocking=True))
+        results += [tuple(each.stride()) for each in moved]
+        assert all(each.tolist() == x.tolist() for each in moved)
+    assert len(set(results)) == 1
+
+
 def test_a_view_of_no_memory() -> None:
     x = cugrad.zeros((2, 0), dtype=cugrad.complex128, requires_grad=True)
     y = cugrad.view_as_real(x.unflatten(-2, (1, -1)).unbind(1)[1])

@@ -139,6 +139,21 @@ def test_asarray_shares_where_it_can(lib: Any) -> None:
     assert lib.asarray(3.5).item() == 3.5 and lib.asarray(np.float64(2)).dtype == lib.float64
 
 
+def test_an_array_and_a_tensor_share_memory_and_no_more(lib: Any) -> None:
+    """Shape, dtype and flags of an array are its own, on both ways."""
+    array = np.arange(6.0)
+    tensors = [lib.from_numpy(array), lib.as_tensor(array, device="cpu"), lib.asarray(array)]
+    array.shape = (2, 3)
+    array[1, 2] = 7.0
+    assert all(x.shape == (6,) and x[5] == 7 for x in tensors)
+    seen = tensors[0].numpy()
+    assert seen is not tensors[0].numpy()
+    seen.shape = (3, 2)
+    seen.setflags(write=False)
+    tensors[0].mul_(2)
+    assert tensors[0].shape == (6,) and seen[2, 1] == 14
+
+
 def test_from_numpy_refuses_what_a_tensor_cannot_share(lib: Any) -> None:
     read_only = np.arange(3.0)
     read_only.setflags(write=False)

@@ -17,7 +17,11 @@ from cugrad.backends.wanted import wanted
 from cugrad.functions import flags, precisions, switches
 
 FLAGGED = ("cudnn", "mkldnn", "nnpack", "opt_einsum")
-HOLDERS = [torch.backends.cuda.matmul, *(getattr(torch.backends, name) for name in FLAGGED)]
+HOLDERS = [
+    torch.backends,
+    torch.backends.cuda.matmul,
+    *(getattr(torch.backends, name) for name in FLAGGED),
+]
 SWITCHES = [(holder, name) for holder in HOLDERS
             for name, switch in vars(type(holder)).items()
             if isinstance(switch, switches.BackendFlag)]  # fmt: skip

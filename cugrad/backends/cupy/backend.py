@@ -14,7 +14,7 @@ import numpy as np
 
 from ..allocations import MemorySegment
 from ..allocator_settings import settings_of_environment
-from ..copies import check_copy
+from ..copies import check_copy, in_its_order
 from ..lending import pinned
 from ..several import several
 from ..traced.lists import MakeListGraph, NumbersGraph
@@ -157,7 +157,7 @@ class CupyBackend:
         if not value.dtype.isnative:
             value = value.astype(value.dtype.newbyteorder("="))
         if not memory.is_pinned(value):
-            return cupy.asarray(value, dtype, blocking=False)
+            return in_its_order(value, lambda a: cupy.asarray(a, dtype, blocking=False))
         return self._from_pinned(value.astype(value.dtype if dtype is None else dtype, copy=False))
 
     def _from_pinned(self, value: np.ndarray[Any, Any]) -> Array:
@@ -172,7 +172,9 @@ class CupyBackend:
 
     def to_host(self, array: Array) -> np.ndarray[Any, Any]:
         """A NumPy copy; waits for the current stream. What is on the host already is itself."""
-        return array.get() if isinstance(array, cupy.ndarray) else np.asarray(array)
+        if not isinstance(array, cupy.ndarray):
+            return np.asarray(array)
+        return in_its_order(array, lambda a: a.get())
 
     # devices
 

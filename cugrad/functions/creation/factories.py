@@ -144,7 +144,7 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     if isinstance(data, np.ndarray) and (device is None or Device(device).type == "cpu"):
         if default_device().type == "cpu" or device is not None:
             check_array(data)
-            shared = make(data)
+            shared = make(data.view())  # whose own shape may change
             return shared if dtype is None else shared.to(dtype=dtype)
     return tensor(data, dtype=dtype, device=device)
 
@@ -191,7 +191,7 @@ def _shared(obj: Any, kind: dtypes.dtype | None) -> Tensor | None:
         return obj
     if isinstance(obj, np.ndarray):
         check_array(obj)
-        return make(obj)
+        return make(obj.view())
     if isinstance(obj, (bytes, bytearray, memoryview)):
         return make(np.frombuffer(obj, _numpy_dtype(kind)))
     if hasattr(obj, "__dlpack__") and hasattr(obj, "__dlpack_device__"):
@@ -240,7 +240,7 @@ def from_numpy(ndarray: np.ndarray[Any, Any]) -> Tensor:
             "error of NumPy's. You may want to copy the array before converting it to a tensor.",
             stacklevel=2,
         )
-    return make(ndarray)
+    return make(ndarray.view())
 
 
 def scalar_tensor(

@@ -15,6 +15,7 @@ from ...autograd.mode import state
 from ...autograd.recording.record import recorded
 from ...backends import backend_of, get
 from ...backends.batched.arrays import per_example, plain, raise_if_read
+from ...backends.copies import in_its_order
 from ...backends.lending.pinned import pinned_memory
 from ...backends.lending.streams import lent_memory
 from ...backends.several import at_home, there
@@ -86,15 +87,19 @@ def _move_async(t: Tensor, place: Device, index: int | None) -> Tensor:
     """A copy between host and device that the host does not wait for."""
     backend = get(place.type)
     device = backend if place.type != "cpu" else backend_of(t._array)
+
+    def moved(source: Any) -> Any:
+        source = source if source.flags.c_contiguous else source.copy()
+        with device.use_device(index if place.type != "cpu" else device.device_index(source)):
+            if place.type == "cpu":
+                target = pinned_memory(device).empty(source.shape, source.dtype)
+            else:
+                target = backend.xp.empty(source.shape, source.dtype)
+            pinned_memory(device).copy(target, source, device.current_stream())
+        return target
+
     with at_home(t):
-        source = t._array if t._array.flags.c_contiguous else t._array.copy()
-    with device.use_device(index if place.type != "cpu" else device.device_index(source)):
-        if place.type == "cpu":
-            target = pinned_memory(device).empty(source.shape, source.dtype)
-        else:
-            target = backend.xp.empty(source.shape, source.dtype)
-        pinned_memory(device).copy(target, source, device.current_stream())
-    return make(target)
+        return make(in_its_order(t._array, moved))
 
 
 def cpu(self: Tensor, memory_format: Any = None) -> Tensor:
@@ -164,6 +169,9 @@ CASTS = {
 }  # fmt: skip
 
 
+ON_DEVICE = ("cuda", "simulated")  # stand in the names of types
+
+
 def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     """This tensor in another dtype; without one, the name of its type as PyTorch spells it.
 
@@ -173,12 +181,13 @@ def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
         named = str(dtype)
         if not named.endswith("Tensor"):
             return to(self, dtype, non_blocking=non_blocking)
-        place = "cuda" if ".cuda." in named else "cpu"
+        place = next((each for each in ON_DEVICE if f".{each}." in named), "cpu")
         for kind in dtypes.EVERY:
             if named.rpartition(".")[2] == f"{dtypes.type_name(kind)}Tensor":
                 return to(self, place, kind, non_blocking)
         raise ValueError(f"invalid type: '{named}'")
-    place = ("cuda." if self.is_cuda else "") + ("sparse." if self.is_sparse else "")
+    place = f"{self.device.type}." if self.device.type in ON_DEVICE else ""
+    place += "sparse." if self.is_sparse else ""
     return f"torch.{place}{dtypes.type_name(self.dtype)}Tensor"
 
 
@@ -228,7 +237,7 @@ def numpy(self: Tensor, *, force: bool = False) -> np.ndarray[Any, Any]:
         )
     if not backend_of(self._array).readable:
         raise_if_read("numpy")
-    return self._array
+    return self._array.view()  # of the same memory: its shape is the program's to change
 
 
 def _array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:

@@ -94,7 +94,7 @@ class _NormBase(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalise `input`, whose channels are dim 1."""
-        self._check_dim(input)
+        self._check_input_dim(input)
         factor: float | Tensor = 0.0 if self.momentum is None else self.momentum
         counts = self.training and self.track_running_stats
         batches = self.num_batches_tracked if counts else None
@@ -116,7 +116,9 @@ class _NormBase(Module):
             self.eps,
         )
 
-    def _check_dim(self, input: Tensor) -> None:
+    def _check_input_dim(self, input: Tensor) -> None:
+        if not self._dims:  # of a class of the program's own, which has to say it
+            raise NotImplementedError
         if input.dim() not in self._dims:
             dims = " or ".join(f"{n}D" for n in self._dims)
             raise ValueError(f"expected {dims} input (got {input.dim()}D input)")
@@ -279,7 +281,7 @@ class SyncBatchNorm(_BatchNorm):
         )
         self.process_group = process_group
 
-    def _check_dim(self, input: Tensor) -> None:
+    def _check_input_dim(self, input: Tensor) -> None:
         if input.dim() < 2:
             raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
         if input.shape[1] == 0:
@@ -293,7 +295,7 @@ class SyncBatchNorm(_BatchNorm):
         batch = self.training or self.running_mean is None
         if not batch or not dist.is_initialized() or dist.get_world_size(group) == 1:
             return super().forward(input)
-        self._check_dim(input)
+        self._check_input_dim(input)
         x = input.float() if input.dtype.itemsize < 4 else input
         dims, shape = [0, *range(2, x.dim())], (1, -1, *[1] * (x.dim() - 2))
         count = x.numel() // x.shape[1]

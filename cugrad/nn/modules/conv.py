@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...backends.windows import Ints, numbers
@@ -28,16 +29,19 @@ _MODES = ("zeros", "reflect", "replicate", "circular")
 class _ConvNd(OverDims, Module):
     """What all convolution layers share; `spatial` says over how many dims."""
 
-    transposed = False
+    transposed: bool
 
     _of_older_files = {"padding_mode": "zeros"}
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Ints, stride: Ints,
-        padding: Ints | str, output_padding: Ints, dilation: Ints, groups: int, bias: bool,
-        padding_mode: str, device: Any, dtype: DType | None,
+        padding: Ints | str, dilation: Ints, transposed: bool, output_padding: Ints, groups: int,
+        bias: bool, padding_mode: str, device: Any = None, dtype: DType | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
+        self.transposed = transposed
+        if not self.spatial:  # of a class of the program's own
+            self.spatial = len(kernel_size) if isinstance(kernel_size, (tuple, list)) else 2
         if groups <= 0:
             raise ValueError("groups must be a positive integer")
         if in_channels % groups != 0:
@@ -81,6 +85,17 @@ class _ConvNd(OverDims, Module):
                 f"{self.spatial} ints"
             )
         return values
+
+    @property
+    def _reversed_padding_repeated_twice(self) -> tuple[int, ...]:
+        """The padding as functional.pad has it: from the last dim on, before and after."""
+        if not isinstance(self.padding, str):
+            return tuple([p for p in reversed(self.padding) for _ in range(2)])
+        border: list[int] = []
+        for d, k in zip(reversed(self.dilation), reversed(self.kernel_size)):
+            total = d * (k - 1) if self.padding == "same" else 0
+            border += [total // 2, total - total // 2]
+        return tuple(border)
 
     def reset_parameters(self) -> None:
         """Draw new initial values."""
@@ -137,28 +152,21 @@ class _Conv(_ConvNd):
         device: Any = None,
         dtype: DType | None = None,
     ) -> None:
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding, 0, dilation,
-                         groups, bias, padding_mode, device, dtype)  # fmt: skip
-
-    def _border(self) -> tuple[int, ...]:
-        """The padding as functional.pad has it: from the last dim on, before and after."""
-        if not isinstance(self.padding, str):
-            return tuple([p for p in reversed(self.padding) for _ in range(2)])
-        border: list[int] = []
-        for d, k in zip(reversed(self.dilation), reversed(self.kernel_size)):
-            total = d * (k - 1) if self.padding == "same" else 0
-            border += [total // 2, total - total // 2]
-        return tuple(border)
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, False,
+                         0, groups, bias, padding_mode, device, dtype)  # fmt: skip
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply the layer to a batch (N, C, *size), or to (C, *size)."""
+        return self._conv_forward(input, self.weight, self.bias)
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Apply it with another weight and bias, as classes of a program's own do."""
         padding: Any = self.padding
         if self.padding_mode != "zeros":
-            input = pad(input, self._border(), mode=self.padding_mode)
+            input = pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
             padding = 0
         convolve = getattr(functional, f"conv{self.spatial}d")
-        how = (self.stride, padding, self.dilation, self.groups)
-        return convolve(input, self.weight, self.bias, *how)
+        return convolve(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
 
 class Conv1d(_Conv, dims=1): ...
@@ -183,8 +191,6 @@ class _ConvTransposeNd(_ConvNd):
     torch.Size([2, 4, {each:17}])
     """
 
-    transposed = True
-
     def __init__(
         self,
         in_channels: int,
@@ -200,19 +206,25 @@ class _ConvTransposeNd(_ConvNd):
         device: Any = None,
         dtype: DType | None = None,
     ) -> None:
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding, output_padding,
-                         dilation, groups, bias, padding_mode, device, dtype)  # fmt: skip
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, True,
+                         output_padding, groups, bias, padding_mode, device, dtype)  # fmt: skip
 
     def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
         """Apply the layer; `output_size` chooses among the sizes that a stride leaves open."""
-        extra = self.output_padding if output_size is None else self._extra(input, output_size)
+        where = self.stride, self.padding, self.kernel_size
+        extra = self._output_padding(input, output_size, *where, self.spatial, self.dilation)
         convolve = getattr(functional, f"conv_transpose{self.spatial}d")
         how = (self.stride, self.padding, extra, self.groups, self.dilation)
         return convolve(input, self.weight, self.bias, *how)
 
-    def _extra(self, input: Tensor, output_size: Any) -> tuple[int, ...]:
+    def _output_padding(
+        self, input: Tensor, output_size: Any, stride: Any, padding: Any, kernel_size: Any,
+        num_spatial_dims: int, dilation: Any = None,
+    ) -> Sequence[int]:  # fmt: skip
         """The output padding that gives `output_size`; ValueError where none does."""
-        n, sizes = self.spatial, list(output_size)
+        if output_size is None:
+            return self.output_padding
+        n, sizes = num_spatial_dims, list(output_size)
         lead = input.dim() - n
         if len(sizes) == n + lead:
             sizes = sizes[lead:]
@@ -221,19 +233,18 @@ class _ConvTransposeNd(_ConvNd):
                 f"ConvTranspose{n}D: for {input.dim()}D input, output_size must have {n} or "
                 f"{n + lead} elements (got {len(output_size)})"
             )
-        paddings: Any = self.padding
         least = [
             (size - 1) * s - 2 * p + d * (k - 1) + 1
             for size, s, p, d, k in zip(
-                input.shape[lead:], self.stride, paddings, self.dilation, self.kernel_size)
+                input.shape[lead:], stride, padding, dilation or [1] * n, kernel_size)
         ]  # fmt: skip
-        most = [low + s - 1 for low, s in zip(least, self.stride)]
+        most = [low + s - 1 for low, s in zip(least, stride)]
         if any(not low <= size <= high for low, size, high in zip(least, sizes, most)):
             raise ValueError(
                 f"requested an output size of {sizes}, but valid sizes range from {least} to "
                 f"{most} (for an input of {list(input.shape[lead:])})"
             )
-        return tuple([size - low for size, low in zip(sizes, least)])
+        return [size - low for size, low in zip(sizes, least)]
 
 
 class ConvTranspose1d(_ConvTransposeNd, dims=1): ...

@@ -41,7 +41,7 @@ class _InstanceNorm(_NormBase):
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalise `input`, with or without a batch dimension before its channels."""
-        self._check_dim(input)
+        self._check_input_dim(input)
         single = input.dim() == self._dims[0]
         x = input.unsqueeze(0) if single else input
         if x.shape[1] != self.num_features:
