@@ -95,7 +95,7 @@ def derivatives(t: Any, seed: int) -> list[Any]:
     return [np.zeros(()) if g is None else g.detach().numpy(force=True) for g in found]
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", range(6))
 def test_random_graphs(block: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # or PyTorch may set it, and leak
     for seed in range(block * 50, block * 50 + 25):

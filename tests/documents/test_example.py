@@ -104,7 +104,7 @@ def test_the_main_job_learns_and_reports(tmp_path: Path, device: str, run: Runs)
 def test_one_epoch_without_offload_is_repeatable(tmp_path: Path, run: Runs) -> None:
     """In a process of its own, as a user starts it, too."""
     plot = tmp_path / "digits.png"
-    options = ("--epochs", "1", "--batch-size", "128", "--offload", "none", "--out", str(plot))
+    options = ("--epochs", "1", "--batch-size", "256", "--offload", "none", "--out", str(plot))
     with start(*options, "--device", "cpu", "--seed", "7") as process:
         runs = [finish(process)]
     assert plot.read_bytes().startswith(b"\x89PNG")

@@ -30,10 +30,10 @@ WRITERS = {"nsys": write_nsys, "nvprof": write_nvprof, "chrome": write_chrome}
 
 
 def test_changed_files() -> None:
-    """A few seconds of other files each time; `python -m tests.support.mutations` for more."""
+    """Two seconds of other files each time; `python -m tests.support.mutations` for more."""
     seed = str(random.SystemRandom().randrange(10**9))
     print("seed", seed)
-    count, wrong = mutations.run(4.0, seed)
+    count, wrong = mutations.run(2.0, seed)
     assert not wrong, f"--seed {seed}: {wrong}"
 
 

@@ -85,17 +85,16 @@ def losses(
 
 
 @pytest.mark.parametrize(
-    ("batches", "behind", "first"),
+    ("batches", "behind", "first", "limit"),
     [
-        ([16] * 3 + [256] * 5, nothing, 0),
-        ([16, 64, 128, 256, 16, 256, 128, 256, 256, 16], nothing, 0),
-        ([16, 256] * 4 + [16, 256], nothing, 0),
-        ([128] * 12, holds_a_copy, 0),
-        ([128] * 12, averages, 0),
-        ([128] * 12, trains_more, 4),
+        ([16] * 2 + [256] * 4, nothing, 0, 900_000),
+        ([16, 64, 128, 256, 16, 256, 128, 256, 256, 16], nothing, 0, 700_000),
+        ([16, 256] * 4, nothing, 0, 700_000),
+        ([128] * 9, holds_a_copy, 0, 700_000),
+        ([128] * 9, averages, 0, 700_000),
+        ([128] * 12, trains_more, 4, 900_000),
     ],
 )
-@pytest.mark.parametrize("limit", [700_000, 900_000])
 def test_a_limit_is_enough_where_it_was_with_them_from_the_start(
     batches: list[int], behind: Callable[[], Loop], first: int, limit: int
 ) -> None:
