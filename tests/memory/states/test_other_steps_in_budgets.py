@@ -37,6 +37,16 @@ def trains_more() -> Loop:
     return behind
 
 
+def has_another_layer() -> Loop:
+    def behind(net: Any, optimizer: Any, step: int) -> None:
+        if step == 1:
+            cugrad.manual_seed(1)
+            net[2] = cugrad.nn.Linear(96, 96).to("simulated")
+            optimizer.add_param_group({"params": list(net[2].parameters())})
+
+    return behind
+
+
 def averages() -> Loop:
     averaged: list[Any] = []
 
@@ -104,6 +114,14 @@ def test_a_limit_is_enough_where_it_was_with_them_from_the_start(
     over = [peak > limit for peak in peaks]
     assert not any(over[-2:]) and sum(over) <= len(said) <= 3
     assert all("over its limit" in each for each in said)
+
+
+def test_a_layer_that_was_replaced_is_the_models_no_more() -> None:
+    """The states of the new one are made within a step, which no plan is for yet."""
+    batches = [16] * 3 + [256] * 5
+    seen, peaks, said = losses(900_000, batches, has_another_layer())
+    assert seen == losses(None, batches, has_another_layer())[0]
+    assert max(peaks[-4:]) <= 900_000 < max(peaks) and "over its limit" in said[0]
 
 
 def test_places_for_which_there_was_an_error_are_not_taken_again() -> None:

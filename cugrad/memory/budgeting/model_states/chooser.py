@@ -47,15 +47,17 @@ class Chooser:
         self._note_when_whole(n)
         layout = self.inventory.layout
         now = {part.key: part for part in layout.parts}
-        in_order = layout.with_parts([now[part.key] for part in before.layout.parts])
-        before = before._replace(layout=in_order)  # of which the first are elsewhere
+        # the first are elsewhere, but for those that are the model's no more; new ones are not
+        away = [now.pop(p.key) for p in before.layout.parts[: before.away] if p.key in now]
+        in_order = layout.with_parts([*away, *now.values()])
+        before = before._replace(layout=in_order, away=len(away))
         stay = before.of_those_that_stay(n, self.inventory.has_states)
         placed = before.placed(n)
         if any(seen.training):  # what is on the device for good is in no window
             moved = [before.places[kind] != "device" for kind in KINDS]
             placed[:, moved] = np.array(seen.training, np.int64)[:, moved]
-        away = as_measured(step, 0).placements
-        tight = [Forecaster.tight(step, each).memory for each in (away, seen.plan.least or away)]
+        gone = as_measured(step, 0).placements
+        tight = [Forecaster.tight(step, each).memory for each in (gone, seen.plan.least or gone)]
         least = min(tight, key=lambda memory: int(memory.max()))
         self._seen = MeasuredStep(step, passes, before, stay, placed, least)
         self._seen.told, self._seen.zeroed = self._told(), zeroed

@@ -346,7 +346,7 @@ class StatesOfBudget(Chooser):
         self.inventory.count()  # of what is trained there may be more, too
         if not lacking.steps:  # it was measured just now
             lessons.check_first(lacking.peak)
-            self._kinds = [*self._kinds, *([] if seen is None else [seen])][-KINDS_OF_STEPS:]
+            self._know(seen)
             self._see(lacking, passes or (1 if seen is None else seen.passes))
             self._others = others
         elif seen is not None:
@@ -357,7 +357,7 @@ class StatesOfBudget(Chooser):
             with suppress(BudgetError):
                 anew = self._chosen_anew()
         if anew is None or anew.is_same(before):
-            self._kinds = [*self._kinds, *([] if self._seen is None else [self._seen])]
+            self._know(self._seen)
             self._seen, self.tried, self.measured, self._over = None, [], {}, others
             lessons.book.known.clear()
             lessons.later = self.inventory.later
@@ -366,6 +366,11 @@ class StatesOfBudget(Chooser):
         for several in lessons.book.known.values():  # all others were planned beside other places
             several[:] = [each for each in several if each is lacking]
         self._go_on(anew)
+
+    def _know(self, seen: MeasuredStep | None) -> None:
+        """Keeps a step, of the last few kinds, for which other places have to have room, too."""
+        if seen is not None:
+            self._kinds = [*self._kinds, seen][-KINDS_OF_STEPS:]
 
     def _revise(self, peak: int) -> None:
         """The time of a choice is known: another is tried, if its forecast is less."""
