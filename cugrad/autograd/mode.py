@@ -173,6 +173,19 @@ def in_grad_mode(enabled: bool, run: Callable[[], Any]) -> Any:
         raise
 
 
+def unseen(run: Callable[[], Any], recording: bool = False) -> Any:
+    """What `run()` returns, with no hook, observer or autocast of this thread taking part: it is no
+    part of what the program does.
+    """
+
+    def alone() -> Any:
+        state.switch(hooks=(), observers=(), ranges=(), before_op=None, autocast=None,
+                     grad_mode=recording)  # fmt: skip
+        return run()
+
+    return kept(alone)
+
+
 def push_observer(observer: Observer) -> None:
     """Shows every op and node of this thread to `observer`, after those that are there."""
     ranges = state.ranges

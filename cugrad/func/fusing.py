@@ -12,7 +12,7 @@ import numpy as np
 
 from ..autograd.engine.differentiate import grad
 from ..autograd.function import Function
-from ..autograd.mode import state
+from ..autograd.mode import state, unseen
 from ..autograd.recording.record import recorded
 from ..backends import backend_of
 from ..backends.traced.arrays import Trace, Traced, Untraceable, reached_from
@@ -108,12 +108,8 @@ def _planned(function: Callable[..., Any], args: Sequence[Any], tensors: Sequenc
     if not all(is_floating(d) or d.kind == "b" for d in (x._array.dtype for x in tensors)):
         return ""
 
-    def traced() -> FusedPlan:
-        state.switch(hooks=(), observers=(), ranges=(), before_op=None, grad_mode=True)
-        return FusedPlan(function, args, tensors)
-
     try:
-        return kept(traced)
+        return unseen(lambda: FusedPlan(function, args, tensors), recording=True)
     except Untraceable as error:
         return str(error)
     except Exception as error:  # an error of the function itself comes when it runs as it is

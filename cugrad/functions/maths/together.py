@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...autograd.mode import INFERRING, UNUSUAL, state
+from ...autograd.mode import INFERRING, UNUSUAL, state, unseen
 from ...autograd.recording.views import will_be_changed
 from ...backends import backend_of
 from ...backends.copies import is_dense
@@ -18,7 +18,6 @@ from ...backends.traced.lists import ListGraph
 from ...backends.wanted import wanted
 from ...dtypes import is_floating
 from ...runtime.dispatching import here, overrides
-from ...runtime.kept import kept
 from ...tensor import Tensor, make
 from ..creation.factories import zeros_like
 
@@ -87,13 +86,8 @@ def _elements(
     if key not in _traced:
         if len(_traced) >= MOST:
             _traced.clear()
-
-        def traced() -> Elements:
-            state.switch(hooks=(), observers=(), ranges=(), before_op=None, grad_mode=False)
-            return Elements(name, function, dtypes, numbers, target, by)
-
         try:
-            _traced[key] = kept(traced)
+            _traced[key] = unseen(lambda: Elements(name, function, dtypes, numbers, target, by))
         except Exception:  # it comes again when the function is called as it is
             _traced[key] = None
     elements: Elements | None = _traced[key]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from ...autograd.mode import no_grad
+from ...autograd.mode import no_grad, unseen
 from ...backends import backend_of
 from ...backends.batched.arrays import plain
 from ...device import device as Device
@@ -327,9 +327,9 @@ class Home:
         self.gone, self.span, self.pending, self.told = why, None, [], {}
 
     def _catch_up(self, array: Any) -> None:
-        """Makes the changes that are pending in what has come."""
-        for change in self.pending:
-            change(make(array))
+        """Makes the changes that are pending in what has come, for an op that has begun."""
+        if self.pending:
+            unseen(lambda: [change(make(array)) for change in self.pending])
 
     def catch_up_on_host(self) -> None:
         """Makes the changes that are pending in page-locked memory, which is what the tensor is

@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import dtypes
 from ...autograd.function import Function
-from ...autograd.mode import state
+from ...autograd.mode import state, unseen
 from ...autograd.recording.record import recorded
 from ...autograd.recording.saved import arrays
 from ...autograd.transforms import running
@@ -17,7 +17,6 @@ from ...backends import backend_of
 from ...backends.attending import KERNELS, defined, ways_in_order
 from ...functions.creation.ranges import arange
 from ...ops import random as draw
-from ...runtime.kept import kept
 from ...tensor import Tensor, make
 from .dropout import check_probability
 
@@ -237,15 +236,13 @@ def _of_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(*args: Any) -> Any:
         def plain() -> Any:
-            state.switch(hooks=(), observers=(), ranges=(), before_op=None, grad_mode=False,
-                         autocast=None)  # fmt: skip
             *arrays, how = args
             results = function(*[None if x is None else make(x) for x in arrays], how)
             several = results[:3] if type(results) is list else [results]
             answers = [x._array for x in several]
             return tuple(answers) if type(results) is list else answers[0]
 
-        return kept(plain)
+        return unseen(plain)
 
     return run
 

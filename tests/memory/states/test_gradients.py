@@ -8,6 +8,7 @@ import pytest
 
 import cugrad
 from cugrad import memory
+from cugrad.autograd.mode import pop_observer, push_observer, state
 from cugrad.backends import simulated
 from tests.memory.states.training import PLACES, arrays_of, clip_one_by_one, norms_one_by_one, same
 
@@ -101,3 +102,38 @@ def test_whoever_looks_sees_what_was_clipped(place: str) -> None:
 
     with norms_one_by_one():
         assert same(looked(PLACES[place]), looked({}))
+
+
+@pytest.mark.parametrize("looks", [lambda grad: grad.add_(1.0), lambda grad: grad * 2.0])
+def test_what_waits_for_a_gradient_is_no_op_of_the_program(looks: Any) -> None:
+    """It is done where the gradient comes, be that within an op that observers see begin."""
+    seen: list[Any] = []
+
+    class Noted:
+        def op_begin(self, name: str, seq: int, args: Any) -> None:
+            before = state.call
+            assert args[0]._array is not None  # as who records a program looks at it
+            seen.append((name, state.call is before))
+
+        def op_end(self, name: str, seq: int, result: Any) -> None:
+            seen.append((name, "ended"))
+
+    def looked(places: Any, *observers: Any) -> Any:
+        net = stack()
+        optimizer = cugrad.optim.SGD(net.parameters(), lr=0.1)
+        with memory.offload_states(net, optimizer, window=WEIGHT, min_bytes=512, **places):
+            net(cugrad.ones(1, 64, device="simulated")).sum().backward()
+            cugrad.nn.utils.clip_grad_value_(net.parameters(), 0.001)
+            for each in observers:
+                push_observer(each)
+            try:
+                return looks(net[COUNT - 1].weight.grad)
+            finally:
+                for each in observers:
+                    pop_observer(each)
+
+    noted: Any = Noted()
+    expected, result = looked({}), looked(PLACES["all on the host"], noted)
+    name = seen[0][0]
+    assert seen == [(name, True), (name, "ended")]
+    assert same(arrays_of([result]), arrays_of([expected]))

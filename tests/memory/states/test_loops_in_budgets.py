@@ -46,6 +46,19 @@ def test_the_least_that_is_named_is_enough(seed: int, changes: dict[str, Any]) -
     assert verdict.tries == 2 and not verdict.faults
 
 
+@pytest.mark.parametrize(
+    ("seed", "changes"),
+    [
+        (8046, {"depth": 3, "batch": 32}),  # steps within backward took what nodes needed
+        (8025, {"depth": 2, "batch": 32}),  # small gradients are there from the second pass on
+        (8039, {}),  # an op that waited for a gradient was taken for the first of a step
+    ],
+)
+def test_passes_that_add_to_gradients_keep_to_the_limit(seed: int, changes: Any) -> None:
+    """With hardly more than the least, which each thing that is learned may raise once."""
+    assert not judged(dataclasses.replace(draw(seed), **changes)).faults
+
+
 def test_a_first_step_has_room_on_the_host() -> None:
     """That of an optimizer that computes in more than the device has, beside the batch."""
     settings: dict[str, Any] = {"optimizer": "Adafactor", "settings": {}, "host": None}

@@ -64,9 +64,7 @@ class Chooser:
 
     def _note_when_whole(self, events: int) -> None:
         """Takes when the gradients of parameters were whole in the last step."""
-        layout = self.inventory.layout
-        parts = [p._replace(whole=self._events.get(p.key, events - 1)) for p in layout.parts]
-        self.inventory.layout = layout.with_parts(parts)
+        self.inventory.layout = self.inventory.layout.when_whole(self._events, events - 1)
 
     def _told(self) -> int:
         """Bytes of what is computed of gradients before they leave, from the second step on."""

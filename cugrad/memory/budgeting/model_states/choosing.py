@@ -135,7 +135,8 @@ class Candidate(NamedTuple):
         kinds = ("weights", "states") if has_states else ("weights",)
         others = sum([layout.bytes_of(kind) - layout.bytes_of(kind, count) for kind in kinds])
         others -= 0 if has_states else layout.coming
-        return layout.whole(count, layout.count, events, adds) + (layout.fixed + others)
+        small = 0 if adds else layout.small_to_come(events)
+        return layout.whole(count, layout.count, events, adds) + (layout.fixed + others) - small
 
     def in_no_window(self, events: int, adds: bool) -> int:
         """Bytes of them, and of what is placed on the device, as such a step begins."""
@@ -146,14 +147,16 @@ class Candidate(NamedTuple):
 
 class ModelParts:
     """Bytes of a model's parts, those that may be elsewhere first. `fixed` bytes stay whatever is
-    chosen. Where the budget is the host's, only what a disk has is elsewhere.
+    chosen, of which those of `small` parts have gradients, too. Where the budget is the host's,
+    only what a disk has is elsewhere.
     """
 
     def __init__(
         self, parts: Sequence[ModelPart], fixed: int, in_pieces: bool, on_host: bool,
-        coming: int = 0,
+        coming: int = 0, small: Sequence[ModelPart] = (),
     ) -> None:  # fmt: skip
         self.parts, self.fixed, self.in_pieces = list(parts), fixed, in_pieces
+        self.small = small
         self.on_host = on_host
         self.coming = coming  # of the fixed bytes those of states that the first step makes
         self._whole = np.array([max(p.whole, 0) for p in parts], np.int64)
@@ -172,9 +175,24 @@ class ModelParts:
         """The same, in another order."""
         return self.with_parts(sorted(self.parts, key=key))
 
-    def with_parts(self, parts: Sequence[ModelPart]) -> ModelParts:
+    def with_parts(
+        self, parts: Sequence[ModelPart], small: Sequence[ModelPart] | None = None
+    ) -> ModelParts:
         """The same beside other parts."""
-        return ModelParts(parts, self.fixed, self.in_pieces, self.on_host, self.coming)
+        small = self.small if small is None else small
+        return ModelParts(parts, self.fixed, self.in_pieces, self.on_host, self.coming, small)
+
+    def when_whole(self, events: dict[int, int], last: int) -> ModelParts:
+        """The same, of which the gradients were whole in these events, by key, or in the last."""
+        noted = lambda each: each._replace(whole=events.get(each.key, last))
+        return self.with_parts([*map(noted, self.parts)], [*map(noted, self.small)])
+
+    def small_to_come(self, events: int) -> Any:
+        """Bytes of the small parts' gradients that are not whole yet, by event."""
+        whole = np.zeros(events, np.int64)
+        for part in self.small:
+            whole[min(part.whole, events - 1)] += part.gradients
+        return whole.sum() - np.cumsum(whole)
 
     def whole(self, first: int, last: int, events: int, adds: bool) -> Any:
         """Bytes of the gradients of some parts that are there, by event: those that are whole, or

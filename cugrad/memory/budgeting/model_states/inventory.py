@@ -63,7 +63,8 @@ class Inventory:
         rehearsals = Rehearsals(self.owner._of_device, self.owner.device, self.has_masters)
         states = {id(p): rehearsals.of(*trained[id(p)], p) for p in params if id(p) in trained}
         self.params = [(id(p), p.nbytes, p.requires_grad) for p in params]
-        fixed, parts = sum([in_blocks(b.nbytes, block) for b in self.model.buffers()]), []
+        fixed = sum([in_blocks(b.nbytes, block) for b in self.model.buffers()])
+        parts, small = [], []
         coming = self.later = 0
         for p in reversed(params):
             nbytes = in_blocks(p.nbytes, block)
@@ -78,13 +79,14 @@ class Inventory:
             else:
                 stays, gradients = kept, part.gradients
                 fixed += part.weights + gradients
+                small.append(part)
             fixed += stays
             if not (id(p) in trained and trained[id(p)][0].state.get(p)):
                 coming += stays
                 self.later += stays
             self.later += gradients
         in_pieces = not is_host and all(each._by_element for each in self.optimizers)
-        self.layout = ModelParts(parts, fixed, in_pieces, is_host, coming)
+        self.layout = ModelParts(parts, fixed, in_pieces, is_host, coming, small)
         self.has_states = any(o.state.get(p) for o in self.optimizers for p in params)
 
     def resident_now(self) -> int:

@@ -113,6 +113,18 @@ class StatesOfBudget(Chooser):
         else:
             self.empty()
 
+    def may_step(self, nbytes: int) -> bool:
+        """Whether a step for which so many bytes come may be taken within backward. None is while
+        the memory of each event is seen: there it would count as the event's.
+        """
+        limiter, plan = self.owner._limiter, self.owner._following
+        if plan is None or plan.now.is_cold:
+            return False
+        nbytes += self.beside_step
+        if limiter.room() < nbytes:
+            limiter.tighten()
+        return limiter.room() >= nbytes
+
     def has_room(self, nbytes: int) -> bool:
         """Whether bytes may come ahead of need, which none do in a step that is measured."""
         return self.owner._measuring is None and self.owner._limiter.room() >= nbytes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -153,12 +152,6 @@ class Beforehand(DuringBackward):
                 return False
         return True
 
-    def _leaves(self, params: Iterable[Tensor]) -> None:
-        """Has gradients leave of which no step was taken."""
-        for param in params:
-            if param._grad is not None and id(param) in HOMES:
-                self.steps.gradient_leaves(param._grad, HOMES[id(param)].engine)
-
     def _stay(self) -> None:
         """Has gradients leave that need no step, as far as they fill more than half of their
         window: the last ones are dropped before they have to.
@@ -176,6 +169,9 @@ class Beforehand(DuringBackward):
         if not bucket:
             return
         optimizer, group = self.groups[id(bucket[0])]
+        if not self._device_has_room(optimizer, bucket):
+            self._leaves(bucket)
+            return
         taken: list[Taken] = []
         try:
             with no_grad():

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from ....autograd.mode import no_grad, state
 from ....tensor import Tensor
 from ..home import Home
+from ..pieces import PARTS
 from ..placed import HOMES
 from ..steps import StatesElsewhere
 from ..unfinished import tell
@@ -103,6 +104,26 @@ class DuringBackward:
         optimizer, _ = self._group_of(param)
         return id(optimizer) in self.on and id(param) in HOMES and not state.grad_mode
 
+    def _device_has_room(self, optimizer: Any, bucket: list[Tensor]) -> bool:
+        """Whether the device has room for the step of a bucket while backward goes on: for what has
+        to come for it, and what it computes in.
+        """
+        steps = self.steps
+        if steps.states.watcher is None:
+            return True
+        homes = [HOMES.get(id(x)) for param in bucket for x in (param, param._grad)]
+        comes = sum([home.nbytes for home in homes if home is not None and not home.is_here])
+        if steps.passes_in_pieces(optimizer, bucket):
+            comes += PARTS * steps.most[2]
+        comes += sum([home.nbytes for home in steps.homes_ahead(optimizer, bucket)])
+        return bool(steps.states.watcher.may_step(comes))
+
+    def _leaves(self, params: Iterable[Tensor]) -> None:
+        """Has gradients leave of which no step was taken."""
+        for param in params:
+            if param._grad is not None and id(param) in HOMES:
+                self.steps.gradient_leaves(param._grad, HOMES[id(param)].engine)
+
     # ------------------------------------------------------------------ hooks
 
     def _is_whole(self, param: Tensor) -> None:
@@ -163,6 +184,9 @@ class DuringBackward:
         if not bucket:
             return
         optimizer, group = self.groups[id(bucket[0])]
+        if not self.steps.on_host and not self._device_has_room(optimizer, bucket):
+            self._leaves(bucket)  # the optimizer's own step takes it
+            return
         step = self.steps.open_step(optimizer)
         step.is_early = True
         with self._told(optimizer), no_grad():
