@@ -21,7 +21,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -97,10 +97,12 @@ class Recomputed(nn.Module):
     def __init__(self, width: int, depth: int) -> None:
         super().__init__()
         self.layers = nn.ModuleList([deep(width, 2) for _ in range(depth)])
+        self.reentrant = False
 
     def forward(self, x: Any) -> Any:
+        x = x.detach().requires_grad_() if self.reentrant else x
         for layer in self.layers:
-            x = checkpoint(layer, x, use_reentrant=False)
+            x = checkpoint(layer, x, use_reentrant=self.reentrant)
         return x
 
 
@@ -134,21 +136,34 @@ class Loop:
     host: float | None  # of the bytes of its states
     capacity: float | None  # of the limit, where the device has no more
     step: str | None  # what is asked for
+    clip: bool = False  # gradients, by their norm
+    averaged: bool = False  # whether averages of the weights are kept
+    reentrant: bool = False  # what is recomputed
+    normed: bool = False  # whether linear layers have directions and lengths
 
     def start(self, device: str) -> tuple[Any, Any]:
         cugrad.manual_seed(0)
-        net = NETS[self.net](self.width, self.depth).to(device)
+        net = NETS[self.net](self.width, self.depth)
+        net.reentrant = self.reentrant
+        for layer in [each for each in net.modules() if type(each) is nn.Linear and self.normed]:
+            nn.utils.parametrizations.weight_norm(layer)
+        net.to(device)
         for k, param in enumerate(net.parameters()):
             param.requires_grad_(not self.frozen or k % 3 != 1)
         params = [param for param in net.parameters() if param.requires_grad]
         return net, getattr(cugrad.optim, self.optimizer)(params, **self.settings)
 
-    def train(self, net: Any, optimizer: Any, steps: int = 7) -> list[float]:
+    def train(
+        self, net: Any, optimizer: Any, steps: int = 7, ended: list[str] | None = None
+    ) -> list[float]:
+        """The losses; `ended` gets a word for each pass and each step that has ended."""
+        ended = [] if ended is None else ended
         device = next(net.parameters()).device
         x = cugrad.rand(self.batch, max(self.width, 64), device=device)
         scaler = cugrad.amp.GradScaler(device.type, 64.0, enabled=self.scaled)
         width = slice(0, None if self.net in ("words", "tied words", "images") else self.width)
         losses = []
+        averages = [cugrad.optim.swa_utils.AveragedModel(net)] if self.averaged else []
         for _ in range(steps):
             if self.zero == "alone":
                 for param in net.parameters():
@@ -159,8 +174,15 @@ class Loop:
                 with cugrad.autocast(device.type, cugrad.bfloat16, enabled=self.autocast):
                     loss = net(x[:, width]).float().square().mean()
                 scaler.scale(loss).backward()
+                ended.append("pass")
+            if self.clip:
+                scaler.unscale_(optimizer)
+                nn.utils.clip_grad_norm_(net.parameters(), 0.5)
             scaler.step(optimizer)
             scaler.update()
+            ended.append("step")
+            for each in averages:
+                each.update_parameters(net)
             losses.append(loss.item())
             del loss
             if self.looks:
@@ -169,12 +191,13 @@ class Loop:
         return losses
 
 
-def draw(seed: int) -> Loop:
+def draw(seed: int, plain: bool = False) -> Loop:
+    """A loop; a plain one has none of what is drawn last."""
     rng = random.Random(seed)
     pick = rng.choice
     name, settings = pick(OPTIMIZERS)
     scaled = rng.random() < 0.15
-    return Loop(
+    loop = Loop(
         net=pick([*NETS]), width=pick([64, 96, 128]), depth=pick([2, 4, 6]),
         batch=pick([8, 64, 256]), optimizer=name, settings=settings, passes=pick([1, 1, 2, 3]),
         zero=pick(["none", "none", "zeros", "alone"]), frozen=rng.random() < 0.2,
@@ -182,6 +205,11 @@ def draw(seed: int) -> Loop:
         share=pick([0.1, 0.25, 0.4, 0.6, 0.8]), host=pick([None, None, None, 0.3]),
         capacity=pick([None, None, 1.25]), step=None,
     )  # fmt: skip
+    if plain:
+        return loop
+    drawn = {name: rng.random() < 0.2 for name in ("clip", "averaged", "reentrant", "normed")}
+    drawn["reentrant"] &= loop.net == "recomputed"
+    return replace(loop, **drawn)
 
 
 @dataclass
@@ -206,10 +234,12 @@ def judged(loop: Loop, name: str = "simulated") -> Verdict:
     device: Any = backends.get(name)
     bounded = loop.capacity is not None and name == "simulated"  # no other has less than it has
 
-    host, is_entered = None, False
+    host: int | None = None
+    ended: list[str] = []
 
     def measured(limit: int | None) -> tuple[list[float], int, Any]:
-        nonlocal host, is_entered
+        nonlocal host
+        ended.clear()
         net, optimizer = loop.start(name)
         gc.collect()
         device.synchronize()
@@ -219,13 +249,12 @@ def judged(loop: Loop, name: str = "simulated") -> Verdict:
         if host is None and loop.host is not None:
             host = int(loop.host * 3 * sum(p.nbytes for p in net.parameters()))
         capacity = int(loop.capacity * limit) if bounded and loop.capacity else None
-        is_entered = False
         with simulated.configured(capacity=capacity), memory.budget(
             limit, model=net, optimizer=optimizer, host_limit=host,
             bring_back=not bounded, step=loop.step or "behind backward",
         ) as plan:  # fmt: skip
-            is_entered = True
-            losses = loop.train(net, optimizer)
+            ended.append("entering")
+            losses = loop.train(net, optimizer, ended=ended)
         return losses, plan.peak(), plan
 
     gc.collect()
@@ -233,7 +262,7 @@ def judged(loop: Loop, name: str = "simulated") -> Verdict:
     expected, plain, _ = measured(None)
     limit, tries, faults = base + int(loop.share * (plain - base)), 0, []
     said: list[str] = []
-    raised: list[tuple[bool, bool, int]] = []  # of which the host lacks something, and when
+    raised: list[tuple[bool, int, int]] = []  # whether the host lacks something, and when
     while True:
         tries += 1
         gc.collect()
@@ -247,7 +276,7 @@ def judged(loop: Loop, name: str = "simulated") -> Verdict:
             error.__traceback__ = None
         if FULL not in text:
             when = [known in text for known in KNOWN].index(True)
-            raised.append(("the host needs" in text, is_entered, when))
+            raised.append(("the host needs" in text, len({*ended}), when))
         if least is None or tries > 20:
             return Verdict(loop, plain, limit, 0, tries, [text[:300]])
         enough = int(float(least[1]) * 1024 ** " KM".index(least[2]) * 1.001)

@@ -257,8 +257,9 @@ class budget(OfModel, saved_tensors_hooks):
         plan, measuring = self._following, self._measuring
         number, self._events = self._events, self._events + 1
         if measuring is not None:
-            if self._let_gradients_go() or self._places.is_leaving:
-                before = measuring.pause()
+            if self._states is not None or self._places.is_leaving:
+                before = measuring.pause()  # before that has left of which the last event had need
+                self._empty()
                 self._limiter.tighten()
                 measuring.resume(before)
             measuring.enter(name)
@@ -414,15 +415,14 @@ class budget(OfModel, saved_tensors_hooks):
             )
         if not isinstance(packed, Recomputed):
             return packed
-        measuring, value = self._measuring, packed.piece.value
-        if measuring is None:
+        if (measuring := self._measuring) is None:
             tensor = packed.tensor(self._running)
             self._limiter.make_room(0)  # for the node itself, beside what is here now
             return tensor
         before = measuring.pause()
         tensor = packed.tensor()
-        measuring.uses(value)
-        measuring.returns(value, root_of(tensor._array))
+        measuring.uses(packed.piece.value)
+        measuring.returns(packed.piece.value, root_of(tensor._array))
         for other in returned():  # made on the way, and wanted later
             measuring.returns(other, root_of(other.restored))
         measuring.resume(before)

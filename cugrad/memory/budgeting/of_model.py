@@ -42,12 +42,6 @@ class OfModel:
                 "model=net"
             )
 
-    def _let_gradients_go(self) -> bool:
-        """Has those leave that backward has let go of by now; whether there may be any."""
-        if self._states is not None:
-            self._states.empty(("gradients",))
-        return self._states is not None
-
     def _empty(self) -> None:
         """Has all leave that is placed: a step is measured that takes as little as any."""
         if self._states is not None:

@@ -223,6 +223,7 @@ class StatesOfBudget(Chooser):
                 window.watcher = self
             self.owner._limiter.unload = self._unload
             self.let_go()
+            self._bring_all()
         self._release(chosen.stay)
         self._ends = []
         for each in self.optimizers:  # behind the context's own
@@ -233,6 +234,13 @@ class StatesOfBudget(Chooser):
             param.register_post_accumulate_grad_hook(self._is_whole)
             for param in self.model.parameters() if param.requires_grad
         ]  # fmt: skip
+
+    def _bring_all(self) -> None:
+        """Brings back what is on the device from now on: the next step is planned beside it."""
+        for window in self.context._windows.values():
+            for home in list(window.members) if window.limit is None else ():
+                if home.is_away:
+                    window.bring(home)
 
     def _release(self, stay: set[int]) -> None:
         """Brings back for good what some parameters have elsewhere."""
