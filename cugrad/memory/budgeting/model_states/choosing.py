@@ -135,8 +135,15 @@ class Candidate(NamedTuple):
         kinds = ("weights", "states") if has_states else ("weights",)
         others = sum([layout.bytes_of(kind) - layout.bytes_of(kind, count) for kind in kinds])
         others -= 0 if has_states else layout.coming
-        small = 0 if adds else layout.small_to_come(events)
-        return layout.whole(count, layout.count, events, adds) + (layout.fixed + others) - small
+        small = layout.made_small(events)
+        to_come = 0 if adds else small.sum() - np.cumsum(small)
+        return layout.whole(count, layout.count, events, adds) + (layout.fixed + others) - to_come
+
+    def made_here(self, events: int) -> Any:
+        """Bytes of the gradients that become whole in each event and stay on the device."""
+        away = 0 if self.places["gradients"] == "device" else self.away
+        large = self.layout.made(self.layout.count, events) - self.layout.made(away, events)
+        return large + self.layout.made_small(events)
 
     def in_no_window(self, events: int, adds: bool) -> int:
         """Bytes of them, and of what is placed on the device, as such a step begins."""
@@ -187,12 +194,12 @@ class ModelParts:
         noted = lambda each: each._replace(whole=events.get(each.key, last))
         return self.with_parts([*map(noted, self.parts)], [*map(noted, self.small)])
 
-    def small_to_come(self, events: int) -> Any:
-        """Bytes of the small parts' gradients that are not whole yet, by event."""
+    def made_small(self, events: int) -> Any:
+        """Bytes of the small parts' gradients that become whole in each event."""
         whole = np.zeros(events, np.int64)
         for part in self.small:
             whole[min(part.whole, events - 1)] += part.gradients
-        return whole.sum() - np.cumsum(whole)
+        return whole
 
     def whole(self, first: int, last: int, events: int, adds: bool) -> Any:
         """Bytes of the gradients of some parts that are there, by event: those that are whole, or
@@ -313,6 +320,8 @@ class MeasuredStep:
         self.stay, self.placed, self.least = stay, placed, least
         self.told = 0  # bytes of what is computed of gradients before they leave
         self.there = stay + placed.sum(axis=1)
+        # where gradients are added to, those are there beside what becomes them in a first pass
+        self.beside = before.made_here(len(self.there))
         self.computing = sum([event.seconds for event in step.events])
         self.misses = self.less = 0  # steps over the limit, by so many bytes in all
 
@@ -337,7 +346,7 @@ class MeasuredStep:
                     placed[:, k] = np.minimum(placed[:, k], self.placed[:, k] + ahead)
         told = 0 if candidate.places["gradients"] == "device" else self.told
         stay = candidate.of_those_that_stay(events, adds=adds) + told
-        return stay + placed.sum(axis=1) - self.there
+        return stay + placed.sum(axis=1) - self.there + (self.beside if adds else 0)
 
 
 class Forecasts:

@@ -158,8 +158,8 @@ class StatesOfBudget(Chooser):
                 seen.zeroed = True
                 self._go_on(self._chosen_anew())
         self.let_go()
-        if seen is None and not self.tried and not self.passes and may_be:
-            self._begin_first()
+        if seen is None and not self.tried and may_be:
+            self._begin_second() if self.passes else self._begin_first()
 
     def _begin_first(self) -> None:
         """The first step begins: now it is known what the device has beside the model."""
@@ -173,6 +173,23 @@ class StatesOfBudget(Chooser):
             chosen = least
         lessons.stepping = chosen.in_step + self._others
         lessons.is_least = chosen.away == chosen.layout.count
+
+    def _begin_second(self) -> None:
+        """Another pass of the first step begins: it adds to gradients, which are there then. It
+        gets other places where those have too little room for that.
+        """
+        latest, passes = self.owner._lessons.latest, self.passes + 1
+        if latest is None:
+            return
+        self._see(latest, passes)
+        assert self._seen is not None and self.chosen is not None
+        most = int((self._seen.least + self._seen.shifts(self._seen.before)).max())
+        if most <= self.owner.limit:
+            self._seen = None
+            return
+        anew, self.tried = self._chosen_anew(), []
+        if not anew.is_same(self.chosen):
+            self._go_on(anew)
 
     # ------------------------------------------------------------------ begin and end
 
@@ -329,7 +346,10 @@ class StatesOfBudget(Chooser):
         self._paced_by = optimizer
         if not self.tried:
             has_no_room, lessons.lacking = lessons.lacking is not None, None
-            self._see(seen, passes)
+            if self._seen is None:
+                self._see(seen, passes)
+            else:  # by an earlier pass of this step
+                self._seen.passes, self._seen.told = passes, self._told()
             self._go_on(self._chosen_anew())
             if has_no_room:
                 lessons.check_first(seen.peak)
