@@ -21,7 +21,7 @@ from tests.distributed.programs import same, start
 
 __all__ = ["start"]
 
-STEPS = 20
+STEPS = 8
 ROWS = 3  # of each rank
 
 
@@ -50,7 +50,7 @@ def loss_of(model: Any, x: Any, y: Any) -> Any:
 def train(
     model: Any, part: Callable[[Any], Any], step: Any = None, optimizer: Any = torch.optim.Adam
 ) -> list[Any]:
-    """Parameters after 20 steps."""
+    """Parameters after some steps."""
     optimizer = optimizer(model.parameters(), lr=1e-2)
     for i in range(STEPS):
         optimizer.zero_grad()

@@ -29,7 +29,7 @@ from tests.distributed.programs_ddp import batch, loss_of, net, own, whole
 
 __all__ = ["start"]
 
-STEPS = 20
+STEPS = 8
 
 
 def sharded(model: Any = None, parts: Any = None, **how: Any) -> Any:

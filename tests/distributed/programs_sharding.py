@@ -50,7 +50,7 @@ __all__ = [
     "state_dicts", "used_otherwise", "with_any_optimizer",
 ]  # fmt: skip
 
-STEPS = 20
+STEPS = 8
 
 
 def same_on_all(x: Any) -> None:
