@@ -57,23 +57,22 @@ class Case(NamedTuple):
 
 
 CASES = [
-    Case((2, 3), 5, 7, 8, 6),
+    Case((2, 3), 5, 7, 8, 4),
     Case((1, 2), 65, 33, 16, 16, turned=True),
     Case((2,), 70, 70, 20, 33, causal=True),
     Case((1, 2), 20, 40, 8, 8, causal=True, start=20),
     Case((1, 4), 6, 40, 64, 64, groups=2),
-    Case((2, 2), 6, 34, 100, 128),
     Case((2, 2), 9, 9, 8, 8, mask=("bool", (9, 9))),
     Case((2, 2), 9, 35, 8, 8, mask=("float", (2, 1, 9, 35))),
     Case((1, 1), 3, 4, 8, 8, p=0.5),
     Case((1, 2), 33, 34, 8, 8, p=0.3, causal=True),
     Case((2, 2), 18, 20, 12, 12, "float16", mask=("bool", (1, 1, 20)), turned=True),
-    Case((2, 2), 18, 20, 12, 12, "bfloat16", causal=True),
-    Case((1, 2), 34, 35, 40, 12, "float64", mask=("float", (34, 35)), p=0.2),
+    Case((2, 2), 18, 20, 16, 16, "bfloat16", causal=True),
+    Case((1, 2), 34, 35, 20, 12, "float64", mask=("float", (34, 35)), p=0.2),
     Case((), 1, 1, 1, 1),
     # on tensor cores: blocks of 64 or 128, tiles of 16 to 64
     Case((1, 2), 65, 129, 64, 64, "bfloat16", turned=True),
-    Case((1, 1), 70, 70, 32, 32, "float16", causal=True),
+    Case((1, 1), 70, 70, 16, 16, "float16", causal=True),
     Case((1, 2), 20, 70, 80, 80, "bfloat16", causal=True, start=50, groups=2),
     Case((2, 1), 33, 31, 96, 40, "float16", mask=("float", (33, 31))),
     Case((1, 2), 17, 65, 128, 128, "bfloat16", mask=("bool", (1, 1, 65)), p=0.2),
@@ -87,7 +86,7 @@ CASES = [
     Case((2, 2), 9, 70, 16, 16, "bfloat16", causal=True, start=61, scale=0.0, groups=2),
     # the gradient of a mask that was broadcast in no dim, or in some
     Case((2, 4), 18, 35, 8, 8, mask=("float", (2, 4, 18, 35))),
-    Case((2, 4), 18, 35, 8, 8, mask=("float", (1, 4, 18, 1)), groups=2, p=0.3),
+    Case((2, 4), 18, 35, 8, 8, mask=("float", (1, 4, 18, 1)), groups=2),
     Case((2, 2), 18, 35, 8, 8, "bfloat16", mask=("float", (2, 1, 1, 35))),
     Case((2, 3), 5, 40, 20, 12, "float64", mask=("float", (1, 1))),
     Case((3,), 33, 20, 8, 8, mask=("float", (3, 33, 20)), turned=True),
@@ -99,11 +98,11 @@ CASES = [
     Case((1, 1), 17, 34, 256, 200, "float64", mask=("float", (17, 34))),
     # float32 on tensor cores: of several tiles and blocks, in the widest heads, in odd ones
     Case((1, 2), 66, 70, 64, 48, causal=True, turned=True),
-    Case((1, 2), 65, 34, 128, 128, mask=("float", (65, 34)), p=0.2),
+    Case((1, 2), 65, 34, 100, 128, mask=("float", (65, 34)), p=0.2),
     Case((1, 4), 50, 66, 96, 70, causal=True, start=16, groups=2),
     Case((1, 1), 18, 49, 33, 31, scale=-0.7),
     # without tensor cores
-    Case((1, 2), 65, 33, 16, 16, turned=True, cores=False),
+    Case((1, 2), 66, 33, 16, 16, turned=True, cores=False),  # what was launched is kept by form
     Case((1, 2), 20, 34, 70, 40, mask=("float", (20, 34)), p=0.2, cores=False),
     Case((1, 2), 18, 35, 12, 12, "float16", causal=True, cores=False),
     Case((1, 2), 9, 33, 70, 70, "bfloat16", mask=("bool", (9, 33)), cores=False),
@@ -174,26 +173,29 @@ if fake_cuda.REAL is None:
         toolchain.nvrtc()
         sources = json.loads((tmp_path / "sources.json").read_text())
         some = toolchain.some_of([s for s in sources if "BFLOAT" not in s])  # others: see below
-        for arch, these in (("90", some), ("80", some[::5])):
+        older = some[::5]
+        for arch, these in (("90", [s for s in some if s not in older]), ("80", older)):
             for source, needs in zip(these, toolchain.compile_together(these, arch), strict=True):
                 # two blocks of 256 threads fit a processor, one of the widest heads; few bytes are
                 # what divisions call
                 most = 255 if "int D = 256" in source else 128
                 assert needs.registers <= most and needs.frame <= 40, (needs, source)
 
-    @pytest.mark.parametrize("arch", ["80", "90"])
-    def test_what_takes_most_registers_on_tensor_cores_spills_none(arch: str) -> None:
+    @pytest.mark.parametrize(("width", "dropped", "arch"), [(128, 1, "90"), (64, 0, "80")])
+    def test_what_takes_most_registers_on_tensor_cores_spills_none(
+        width: int, dropped: int, arch: str
+    ) -> None:
+        """Each width on the GPU where it takes more of them."""
         toolchain.nvrtc()
         sources = []
-        for width, dropped in ((128, 1), (64, 0)):
-            for name, text in (tensor_cores.KERNELS | tensor_gradients.KERNELS).items():
-                tile = 32 if width == 128 else 64
-                tile = tile // 2 if name == "tensor_attention_keys" else tile
-                warps = 8 if (width, name) == (64, "tensor_attention") else 4
-                settings = {"TILE": tile, "WARPS": warps, "BANDS": 1, "BFLOAT": 1}
-                settings |= {"OTHERS": int(name != "tensor_attention"), "MASK": 2 * dropped}
-                settings["DROPPED"] = dropped
-                sources.append(code(text, "bfloat16", "float32", 8, D=width, **settings))
+        for name, text in (tensor_cores.KERNELS | tensor_gradients.KERNELS).items():
+            tile = 32 if width == 128 else 64
+            tile = tile // 2 if name == "tensor_attention_keys" else tile
+            warps = 8 if (width, name) == (64, "tensor_attention") else 4
+            settings = {"TILE": tile, "WARPS": warps, "BANDS": 1, "BFLOAT": 1}
+            settings |= {"OTHERS": int(name != "tensor_attention"), "MASK": 2 * dropped}
+            settings["DROPPED"] = dropped
+            sources.append(code(text, "bfloat16", "float32", 8, D=width, **settings))
         for needs in toolchain.compile_together(sources, arch):
             assert needs.registers <= 255 and needs.frame == 0, needs
 
@@ -344,7 +346,7 @@ else:
     def test_a_mask_gets_its_gradient_without_the_scores(
         dtype: str, leaves: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        x = np.random.default_rng(0).standard_normal((3, 2, 2, 5, 24))
+        x = np.random.default_rng(0).standard_normal((3, 2, 2, 5, 16))
         bias = np.random.default_rng(1).standard_normal((2, 5, 5))
         names, run, both = list[str](), attention.Setting.kernel, []
         monkeypatch.setattr(
