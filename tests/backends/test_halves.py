@@ -49,7 +49,7 @@ else:
 
     @pytest.fixture(scope="module", autouse=True)
     def compiled() -> None:
-        """Kernels of float64 in one go; of float32 the first run is compared, too."""
+        """Kernels of float64 in one go; of float32, in a shape each, the first run is compared, too."""
         with fake_cuda.compiled_together():
             for name, shape in product(FUNCTIONS, SHAPES):
                 derivatives(FUNCTIONS[name], shape, torch.float64, "cuda", 0)
@@ -57,7 +57,8 @@ else:
     @pytest.mark.parametrize("shape", SHAPES)
     @pytest.mark.parametrize("name", FUNCTIONS)
     def test_gradients_are_those_of_the_cpu(name: str, shape: tuple[int, ...]) -> None:
-        for dtype, near in ((torch.float64, 1e-11), (torch.float32, 1e-3)):
+        in_turn = [*FUNCTIONS].index(name) % len(SHAPES) == SHAPES.index(shape)
+        for dtype, near in ((torch.float64, 1e-11), (torch.float32, 1e-3))[: 1 + in_turn]:
             for seed in range(3):  # from the second on by launches that are kept
                 ours, theirs = (derivatives(FUNCTIONS[name], shape, dtype, device, seed)
                                 for device in ("cuda", "cpu"))  # fmt: skip

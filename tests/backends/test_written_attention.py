@@ -431,9 +431,9 @@ else:
                     expected[k] = g.cpu().numpy()[order[k]]
                 np.testing.assert_array_equal(got.cpu().numpy(), expected)
 
-    @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+    @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
     def test_what_it_saves_may_wait_elsewhere(dtype: str) -> None:
-        """By tensor cores and without: gradients are the same bits, whoever keeps the tensors."""
+        """Gradients are the same bits, whoever keeps the tensors."""
         attention.has_tensor_cores = lambda device: True
         rng = np.random.default_rng(0)
         values = [rng.standard_normal((1, 2, 24, 16)) for _ in range(3)]

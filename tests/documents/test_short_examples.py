@@ -18,7 +18,7 @@ from tests.support import ROOT
 SCRIPTS = ["char_gpt", "digits_cnn", "graph_network", "lora_finetune", "lstm_language_model", "vae",
            "wgan_gp"]  # fmt: skip
 NEEDS_DIGITS = {"digits_cnn", "lora_finetune", "vae"}
-STEPS = 50
+STEPS = 25
 
 
 def on(library: str, name: str) -> Any:
@@ -56,7 +56,7 @@ def test_losses_are_pytorchs(
 def test_what_is_larger_than_the_device_learns_the_same(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    words = ["--steps", "3", "--parameters", "1e5", "--batch", "2", "--context", "16"]
+    words = ["--steps", "2", "--parameters", "1e5", "--batch", "2", "--context", "16"]
     main = on("cugrad", "train_larger_than_gpu").main
     everywhere = ["--weights", "device", "--gradients", "device", "--states", "device"]
     plain = main([*words, "--device", "simulated", *everywhere])
