@@ -49,7 +49,7 @@ else:
 
     @pytest.fixture(scope="module", autouse=True)
     def compiled() -> None:
-        """Kernels of float64 in one go; of float32, in a shape each, the first run is compared, too."""
+        """Kernels of float64 in one go; of float32 the first run is compared, too, in one shape."""
         with fake_cuda.compiled_together():
             for name, shape in product(FUNCTIONS, SHAPES):
                 derivatives(FUNCTIONS[name], shape, torch.float64, "cuda", 0)

@@ -316,7 +316,11 @@ ON_CPU_CALL void await_copies() { on_cpu_await_copies(__builtin_return_address(0
 
 // The door for Python: a kernel by its own signature, which is told as text ---------------------------
 
-template <class T> void on_cpu_describe(char* out)
+// Of each kernel two short functions are compiled: what is said of types is data, and what calls it
+// is inlined.
+
+struct OnCpuType { bool is_pointer; char kind; size_t size; };
+template <class T> constexpr OnCpuType on_cpu_type()
 {
     using Whole = std::remove_pointer_t<T>;
     using Element = std::conditional_t<std::is_void_v<Whole>, char, Whole>;
@@ -325,24 +329,34 @@ template <class T> void on_cpu_describe(char* out)
                 : !std::is_integral_v<Whole>      ? 'V'
                 : std::is_signed_v<Whole>         ? 'i'
                                                   : 'u';
-    const char* star = std::is_pointer_v<T> ? "*" : "";
-    sprintf(out + strlen(out), "%s%c%zu ", star, kind, sizeof(Element));
+    return {std::is_pointer_v<T>, kind, sizeof(Element)};
 }
-template <class... A> void on_cpu_describe_all(void (*)(A...), char* out)
+template <class... A> struct OnCpuTypes {
+    static constexpr size_t count = sizeof...(A);
+    static constexpr OnCpuType all[count + 1] = {on_cpu_type<A>()..., {}};
+};
+template <class... A> OnCpuTypes<A...> on_cpu_types(void (*)(A...));
+ON_CPU_CALL void on_cpu_tell(const OnCpuType* types, size_t count, char* out)
 {
     out[0] = 0;
-    (on_cpu_describe<A>(out), ...);
+    for (; count > 0; --count, ++types)
+        out += sprintf(out, "%s%c%zu ", types->is_pointer ? "*" : "", types->kind, types->size);
 }
+#define ON_CPU_INLINE inline __attribute__((always_inline, no_sanitize("thread", "undefined")))
 template <class... A, size_t... I>
-ON_CPU_CALL void on_cpu_unpack(void (*kernel)(A...), void** args, std::index_sequence<I...>)
+ON_CPU_INLINE void on_cpu_unpack(void (*kernel)(A...), void** args, std::index_sequence<I...>)
 {
     kernel(*(A*)args[I]...);
 }
-template <class... A> ON_CPU_CALL void on_cpu_call(void (*kernel)(A...), void** args)
+template <class... A> ON_CPU_INLINE void on_cpu_call(void (*kernel)(A...), void** args)
 {
     on_cpu_unpack(kernel, args, std::index_sequence_for<A...>());
 }
-#define ON_CPU_VISIBLE extern "C" __attribute__((visibility("default")))
+#define ON_CPU_VISIBLE extern "C" __attribute__((visibility("default"))) ON_CPU_PLAIN
 #define ON_CPU_ENTRY(label, name)                                                      \
     ON_CPU_VISIBLE void run_##label(void** args) { on_cpu_call(&name, args); }         \
-    ON_CPU_VISIBLE void tell_##label(char* out) { on_cpu_describe_all(&name, out); }
+    ON_CPU_VISIBLE void tell_##label(char* out)                                        \
+    {                                                                                  \
+        using Types = decltype(on_cpu_types(&name));                                   \
+        on_cpu_tell(Types::all, Types::count, out);                                    \
+    }
