@@ -26,6 +26,7 @@ import threading
 import time
 from collections.abc import Sequence
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,14 @@ class Range(ctypes.Structure):
     _fields_ = [
         ("low", ctypes.c_void_p), ("size", ctypes.c_size_t), ("read_only", ctypes.c_int),
         ("cells", ctypes.c_void_p),
+    ]  # fmt: skip
+
+
+class Type(ctypes.Structure):
+    """Of an argument, as words.h has it."""
+
+    _fields_ = [
+        ("is_pointer", ctypes.c_bool), ("kind", ctypes.c_char), ("size", ctypes.c_size_t),
     ]  # fmt: skip
 
 
@@ -251,9 +260,11 @@ class Kernel:
 
     def __init__(self, program: Program, library: ctypes.CDLL, name: str, label: str) -> None:
         self.program, self.name, self._library = program, name, library
-        text = ctypes.create_string_buffer(4096)
-        getattr(library, f"tell_{label}")(text)
-        self.types = text.value.decode().split()  # "*f4" is a pointer to float, "V24" a struct
+        told = (Type * 200).in_dll(library, f"types_{label}")
+        self.types = [  # "*f4" is a pointer to float, "V24" a struct
+            f"{'*' * t.is_pointer}{t.kind.decode()}{t.size}"
+            for t in takewhile(lambda t: t.kind != b"\0", told)
+        ]
         self._entry = ctypes.cast(getattr(library, f"run_{label}"), ctypes.c_void_p)
         self._shared = (0, 0)  # where its source's shared variables begin and end
         if "__shared__" in program.source and program.path is not None:

@@ -316,8 +316,8 @@ ON_CPU_CALL void await_copies() { on_cpu_await_copies(__builtin_return_address(0
 
 // The door for Python: a kernel by its own signature, which is told as text ---------------------------
 
-// Of each kernel two short functions are compiled: what is said of types is data, and what calls it
-// is inlined.
+// Of each kernel one short function is compiled: what is said of types is data, behind which a type
+// of no kind stands, and what calls it is inlined.
 
 struct OnCpuType { bool is_pointer; char kind; size_t size; };
 template <class T> constexpr OnCpuType on_cpu_type()
@@ -331,16 +331,10 @@ template <class T> constexpr OnCpuType on_cpu_type()
                                                   : 'u';
     return {std::is_pointer_v<T>, kind, sizeof(Element)};
 }
-template <class... A> struct OnCpuTypes {
-    static constexpr size_t count = sizeof...(A);
-    static constexpr OnCpuType all[count + 1] = {on_cpu_type<A>()..., {}};
-};
-template <class... A> OnCpuTypes<A...> on_cpu_types(void (*)(A...));
-ON_CPU_CALL void on_cpu_tell(const OnCpuType* types, size_t count, char* out)
+template <class... A> struct OnCpuTypes { OnCpuType all[sizeof...(A) + 1]; };
+template <class... A> constexpr OnCpuTypes<A...> on_cpu_types(void (*)(A...))
 {
-    out[0] = 0;
-    for (; count > 0; --count, ++types)
-        out += sprintf(out, "%s%c%zu ", types->is_pointer ? "*" : "", types->kind, types->size);
+    return {{on_cpu_type<A>()..., {}}};
 }
 #define ON_CPU_INLINE inline __attribute__((always_inline, no_sanitize("thread", "undefined")))
 template <class... A, size_t... I>
@@ -352,11 +346,7 @@ template <class... A> ON_CPU_INLINE void on_cpu_call(void (*kernel)(A...), void*
 {
     on_cpu_unpack(kernel, args, std::index_sequence_for<A...>());
 }
-#define ON_CPU_VISIBLE extern "C" __attribute__((visibility("default"))) ON_CPU_PLAIN
-#define ON_CPU_ENTRY(label, name)                                                      \
-    ON_CPU_VISIBLE void run_##label(void** args) { on_cpu_call(&name, args); }         \
-    ON_CPU_VISIBLE void tell_##label(char* out)                                        \
-    {                                                                                  \
-        using Types = decltype(on_cpu_types(&name));                                   \
-        on_cpu_tell(Types::all, Types::count, out);                                    \
-    }
+#define ON_CPU_VISIBLE extern "C" __attribute__((visibility("default")))
+#define ON_CPU_ENTRY(label, name)                                                           \
+    ON_CPU_VISIBLE ON_CPU_PLAIN void run_##label(void** args) { on_cpu_call(&name, args); } \
+    ON_CPU_VISIBLE constexpr auto types_##label = on_cpu_types(&name);
