@@ -17,8 +17,8 @@ from cugrad.ops.table import LINEAR
 from cugrad.tensor import make
 from tests.ops import samples
 from tests.ops.row_cases import (
-    Call,
     assert_close,
+    called,
     differentiable,
     gradient_cases,
     inner,
@@ -85,6 +85,7 @@ def test_tangent_is_the_rows(line: Any, backend: Any) -> None:
             assert all(fw.unpack_dual(t).tangent is None for t in found)
 
 
+@pytest.mark.per_row
 @over_lines(TWICE)
 def test_forward_over_reverse(line: Any, backend: Any) -> None:
     """The tangent of a gradient is the Hessian-vector product that double backward gives."""
@@ -304,7 +305,7 @@ def depends_on_tangents_alone(op: Any) -> bool:
 @over_lines(depends_on_tangents_alone)
 def test_tangents_of_linear_rows_lead_to_no_primal(line: Any, backend: Any) -> None:
     """A gradient of the tangent would ask for what the primals' nodes have saved, times zero."""
-    call = Call(line, backend)
+    call = called(line, backend)
     for with_tangent in call.differentiable:
         with fw.dual_level():
             inputs = [
@@ -324,7 +325,7 @@ def test_tangents_of_linear_rows_lead_to_no_primal(line: Any, backend: Any) -> N
 @over_lines(lambda op: any(op.formulas) and not op.view, first=True)
 def test_tangents_lie_as_their_tensors(line: Any, backend: Any) -> None:
     """So that each view of a result is one of its tangent, as in PyTorch."""
-    call = Call(line, backend)
+    call = called(line, backend)
     with fw.dual_level():
         inputs = [
             fw.make_dual(make(x), make(x) * 0.37) if i in call.differentiable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -18,8 +19,8 @@ from cugrad.ops.table import TABLE
 from cugrad.tensor import Tensor, make
 from tests.ops import samples
 from tests.ops.row_cases import (
-    Call,
     assert_close,
+    called,
     differentiable,
     is_array,
     is_inexact,
@@ -33,13 +34,17 @@ pytestmark = pytest.mark.per_row
 B = 3
 
 
+@functools.cache
+def examples(line: Sample) -> list[Sample]:
+    return [replace(line, seed=line.seed + 1000 * b) for b in range(B)]
+
+
 class Batch:
     """A case drawn three times, and its row as a function of what is mapped over."""
 
     def __init__(self, line: Sample, backend: Any) -> None:
         self.op = TABLE[line.row]
-        cases = [replace(line, seed=line.seed + 1000 * b) for b in range(B)]
-        self.calls = [Call(case, backend) for case in cases]
+        self.calls = [called(case, backend) for case in examples(line)]
         self.first = self.calls[0]
         self.backend = backend
         shapes = [[getattr(a, "shape", None) for a in call.inputs] for call in self.calls]

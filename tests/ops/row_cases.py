@@ -126,6 +126,7 @@ def takes_complex(line: Sample) -> bool:
     return bool(floats) and line.row not in samples.REAL_ONLY
 
 
+@functools.cache
 def gradient_cases(line: Sample) -> list[Sample]:
     """The line in every shape and layout at float64, and once complex."""
     op = TABLE[line.row]
@@ -136,6 +137,7 @@ def gradient_cases(line: Sample) -> list[Sample]:
     return cases
 
 
+@functools.cache
 def narrow_cases(line: Sample) -> list[Sample]:
     """The line in the other floating-point dtypes."""
     dtypes = ["float32"] + ["float16"] * (line.row not in samples.NO_HALF)
@@ -314,6 +316,16 @@ class Call:
             (self.host(p) - self.host(q)) / (2 * EPS) if i in self.op.differentiable else None
             for i, (p, q) in enumerate(zip(*ends))
         )
+
+
+def called(case: Sample, backend: Any) -> Call:
+    """The call of a case; on the host it is made once, for all tests that look at it."""
+    return _on_host(case) if backend is HOST else Call(case, backend)
+
+
+@functools.cache
+def _on_host(case: Sample) -> Call:
+    return Call(case, HOST)
 
 
 def sum_to(grad: Any, shape: tuple[int, ...]) -> Any:

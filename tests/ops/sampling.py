@@ -5,7 +5,8 @@ from __future__ import annotations
 import types
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -84,9 +85,12 @@ def exactly(values: Any, dtype: Any = None) -> Input:
     return Input(array.shape, lambda rng, s: array.copy(), "exactly", real=array.dtype.kind != "f")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sample:
-    """One line: arguments and parameters of a row, and what cannot be said of it."""
+    """One line: arguments and parameters of a row, and what cannot be said of it.
+
+    It is equal to itself alone: thus what is made of it can be found again by it.
+    """
 
     row: str
     index: int
@@ -99,7 +103,7 @@ class Sample:
     torch: Callable[..., Any] | None = None
     variant: str = "plain"
     dtype: str = "float64"
-    seed: int = field(default=0, compare=False)
+    seed: int = 0
 
     @property
     def id(self) -> str:
@@ -107,14 +111,19 @@ class Sample:
         words += [f"{k}={v!r}" for k, v in self.params.items() if not callable(v)]
         return f"{self.row}[{self.index}]({','.join(words)})".replace(" ", "")
 
-    def host_args(self) -> tuple[Any, ...]:
-        """The arguments as contiguous NumPy arrays, scalars as they are, in this dtype."""
+    @cached_property
+    def drawn(self) -> tuple[Any, ...]:
+        """The arguments, drawn once for all tests, none of which may change them."""
         rng = np.random.default_rng(self.seed)
         return tuple(_build(a, rng, self.dtype) for a in self.args)
 
+    def host_args(self) -> tuple[Any, ...]:
+        """The arguments as contiguous NumPy arrays, scalars as they are, in this dtype."""
+        return tuple(_copied(a) for a in self.drawn)
+
     def params_on(self, backend: Any) -> dict[str, Any]:
         """The parameters, where constructors (of index arrays, say) have become arrays."""
-        rng = np.random.default_rng(self.seed + 2)
+        rng = np.random.default_rng(self.seed + 2) if self.params else None
         return {name: _nested(v, backend, rng) for name, v in self.params.items()}
 
     def arrays(self, backend: Any) -> tuple[Any, ...]:
@@ -192,7 +201,13 @@ def _build(arg: Any, rng: np.random.Generator, dtype: str) -> Any:
     return np.asarray(value.astype(_numpy_dtype(dtype)))
 
 
-def _nested(value: Any, backend: Any, rng: np.random.Generator) -> Any:
+def _copied(arg: Any) -> Any:
+    if isinstance(arg, list):
+        return [*map(_copied, arg)]
+    return arg.copy() if isinstance(arg, np.ndarray) else arg
+
+
+def _nested(value: Any, backend: Any, rng: Any) -> Any:
     if isinstance(value, Input):
         return backend.asarray(np.asarray(value.draw(rng, value.shape)))
     if isinstance(value, (tuple, list)):

@@ -17,6 +17,7 @@ from tests.ops.row_cases import (
     KNOWN_FAILURES,
     Call,
     assert_close,
+    called,
     differentiable,
     gradient_cases,
     inner,
@@ -72,7 +73,7 @@ def test_value(line: Any, backend: Any) -> None:
     wide = samples.FLOAT32_OUTPUTS.get(line.row, "").split()
     for case in gradient_cases(line) + narrow_cases(line):
         with variant_named(case):
-            call = Call(case, backend)
+            call = called(case, backend)
             wanted_values = samples.with_signs(line.row, call.reference())
             results = samples.with_signs(line.row, [call.host(x) for x in call.results])
             assert len(results) == len(wanted_values)
@@ -92,7 +93,7 @@ def test_arrays_in_arrays_out(line: Any, backend: Any) -> None:
     for case in gradient_cases(line):
         with variant_named(case):
             call = Call(case, backend)
-            fresh = [a for a in Call(case, backend).inputs if is_array(a)]
+            fresh = [a for a in called(case, backend).inputs if is_array(a)]
             arrays = [a for a in call.inputs if is_array(a)]
             for array, same in zip(arrays, fresh):
                 np.testing.assert_array_equal(call.host(array), call.host(same))
@@ -112,7 +113,7 @@ def test_vjp_is_the_transposed_jacobian(line: Any, backend: Any) -> None:
     """<v, J u> by central differences equals <vjp(v), u>, for one input at a time."""
     for case in gradient_cases(line):
         with variant_named(case):
-            call, rng = Call(case, backend), np.random.default_rng(case.seed + 1)
+            call, rng = called(case, backend), np.random.default_rng(case.seed + 1)
             assert call.differentiable, "no input of this line can be differentiated"
             for v in call.all_cotangents(rng):
                 grads = call.vjp(v)
@@ -128,7 +129,7 @@ def test_jvp_agrees(line: Any, backend: Any) -> None:
     """<v, jvp(t)> equals <vjp(v), t>, for each input alone and for all together."""
     for case in gradient_cases(line):
         with variant_named(case):
-            call, rng = Call(case, backend), np.random.default_rng(case.seed + 1)
+            call, rng = called(case, backend), np.random.default_rng(case.seed + 1)
             v = call.cotangents(rng)
             grads = call.vjp(v)
             every = tuple(call.random_like(a, rng) if i in call.differentiable else None
@@ -148,7 +149,7 @@ def test_elementwise_is_true(line: Any, backend: Any) -> None:
     """The output has the broadcast shape; one element of an input reaches only its own outputs."""
     for case in gradient_cases(line):
         with variant_named(case):
-            call = Call(case, backend)
+            call = called(case, backend)
             arrays = [a for a in call.inputs if is_array(a)]
             shape = np.broadcast_shapes(*(a.shape for a in arrays))
             assert [r.shape for r in call.results] == [shape] * len(call.results)
@@ -172,7 +173,7 @@ def test_linear_is_true(line: Any, backend: Any) -> None:
     """f(a x + b y) = a f(x) + b f(y) in each argument; optional arguments are left out."""
     for case in gradient_cases(line):
         with variant_named(case):
-            call, rng = Call(case, backend), np.random.default_rng(case.seed + 1)
+            call, rng = called(case, backend), np.random.default_rng(case.seed + 1)
             complex_too = case.dtype.startswith("complex") and call.op.holomorphic
             a, b = (0.7 - 0.2j, -1.3 + 0.4j) if complex_too else (0.7, -1.3)
             if call.op.variadic:
@@ -201,7 +202,7 @@ def test_formulas_are_strict(line: Any, backend: Any) -> None:
     """Formulas use operators and m.* only and keep the gradient's dtype, in every dtype."""
     for case in [line, *gradient_cases(line)[-1:], *narrow_cases(line)]:
         with variant_named(case):
-            call = Call(case, backend)
+            call = called(case, backend)
             v = call.cotangents(call.rng)
             fast = call.formulas(v)
             m = strict.StrictNamespace()

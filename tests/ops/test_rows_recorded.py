@@ -25,6 +25,7 @@ from tests.ops.row_cases import (
     EPS,
     Call,
     assert_close,
+    called,
     differentiable,
     freeze,
     gradient_cases,
@@ -49,7 +50,7 @@ class Recording:
     def __init__(
         self, case: Sample, backend: Any, wanted: list[int] | None = None, way: Any = None
     ) -> None:
-        self.call = call = Call(case, backend)
+        self.call = call = called(case, backend)
         self.function = way or getattr(recorded, call.op.name)
         self.wanted = call.differentiable if wanted is None else wanted
         self.inputs = tuple(
@@ -76,15 +77,22 @@ class Recording:
             return grad(self.roots, self.leaves, given, allow_unused=True, **options)
 
 
+def in_turns(line: Sample, cases: list[Sample]) -> Iterator[tuple[Sample, Any]]:
+    """Each case of a line with one of the two functions that record it, the next with the other."""
+    return zip(cases, itertools.cycle(ways(TABLE[line.row])[:: -1 if line.index % 2 else 1]))
+
+
 def arrays_of(tensors: Tensors) -> list[Any]:
     return [None if t is None else t._array for t in tensors]
 
 
 @over_lines()
 def test_recorded_value_is_the_raw_one(line: Any, backend: Any) -> None:
-    """Recording changes no bit of the outputs, which are arrays and never NumPy scalars."""
-    cases = gradient_cases(line) + narrow_cases(line)
-    for case, way in itertools.product(cases, ways(TABLE[line.row])):
+    """Recording changes no bit of the outputs, which are arrays and never NumPy scalars.
+
+    The two ways take turns from case to case.
+    """
+    for case, way in in_turns(line, gradient_cases(line) + narrow_cases(line)):
         with variant_named(case):
             run = Recording(case, backend, None, way)
             for out, raw in zip(run.outputs, run.call.results):
@@ -101,9 +109,7 @@ def test_recorded_gradients_equal_raw_ones(line: Any, backend: Any) -> None:
 
     The two ways take turns from case to case.
     """
-    pairs = list(itertools.product(gradient_cases(line), ways(TABLE[line.row])))
-    pairs = [pair for k, pair in enumerate(pairs) if (k + k // 2 + line.index) % 2 == 0]
-    for case, way in pairs:
+    for case, way in in_turns(line, gradient_cases(line)):
         with variant_named(case):
             run = Recording(case, backend, None, way)
             v = run.call.cotangents(run.call.rng)
@@ -241,7 +247,7 @@ def subsets(call: Call) -> list[list[int]]:
 @over_lines(differentiable)
 def test_saved_is_minimal(line: Any, backend: Any) -> None:
     """A node saves what the formulas that will run name, and a constant call saves nothing."""
-    for wanted, way in itertools.product(subsets(Call(line, backend)), ways(TABLE[line.row])):
+    for wanted, way in itertools.product(subsets(called(line, backend)), ways(TABLE[line.row])):
         run = Recording(line, backend, wanted, way)
         if not wanted:
             assert not run.roots and all(o.grad_fn is None for o in run.outputs)
@@ -259,7 +265,7 @@ def test_saved_is_minimal(line: Any, backend: Any) -> None:
 @over_lines(lambda op: differentiable(op) and not op.view)
 def test_saved_lives_until_backward(line: Any, backend: Any) -> None:
     """An input or output lives on in the graph exactly if it is saved; backward frees it."""
-    for wanted, way in itertools.product(subsets(Call(line, backend)), ways(TABLE[line.row])):
+    for wanted, way in itertools.product(subsets(called(line, backend)), ways(TABLE[line.row])):
         with no_garbage_collector():
             alive, release = lives(Recording(line, backend, wanted, way))
             for name, watch, saved in alive:
@@ -384,7 +390,7 @@ def test_in_place_is_the_same(line: Any, backend: Any) -> None:
     """The op put into its first input: same value and gradients, a new version, or a refusal."""
     op = TABLE[line.row]
     for case in gradient_cases(line):
-        call = Call(case, backend)
+        call = called(case, backend)
         if not is_array(call.inputs[0]) or call.results[0].dtype != call.inputs[0].dtype:
             continue
         for wanted in subsets(call):
@@ -440,7 +446,7 @@ def test_gradient_has_the_dtype_and_shape_of_its_input(line: Any, backend: Any) 
             if line.row in samples.REAL_ONLY and any(d.startswith("complex") for d in pair):
                 continue
             with variant_named(case):
-                call = Call(case, backend)
+                call = called(case, backend)
                 tensors, position = [], 0
                 for i, a in enumerate(call.inputs):
                     if is_array(a) and (op.variadic or i in op.promoted):
