@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from cugrad.autograd import grad
 from cugrad.backends.owners import root_of
 from cugrad.ops.table import TABLE
 from cugrad.tensor import Tensor, make
-from tests.ops.row_cases import HOST, Call, gradient_cases, is_array, variant_named, ways
+from tests.ops.row_cases import HOST, Call, called, gradient_cases, is_array, variant_named, ways
 from tests.ops.sampling import LINES, Sample
 
 # What a row calls: its forward gets arrays after `xp`, its formulas gradients and saved values.
@@ -78,7 +79,7 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def is_flat(case: Sample, backend: Any) -> bool:
     """Whether an input or an output is 0-d."""
-    call = Call(case, backend)
+    call = called(case, backend)
     return any(is_array(a) and a.shape == () for a in (*call.inputs, *call.results))
 
 
@@ -91,15 +92,15 @@ def checked(values: Any, backend: Any) -> None:
 @pytest.mark.parametrize("name", [n for n in LINES if n in TABLE and any(TABLE[n].formulas)])
 def test_rows_get_arrays_and_give_arrays(name: str, backend: Any, windows: None) -> None:
     """With 0-d operands, whose arithmetic gives NumPy scalars: gradients of first and second order,
-    sums of gradients, and what hooks see. On the simulated device a line in the way that users
-    have."""
+    sums of gradients, and what hooks see. The two ways of recording take turns; on the simulated
+    device it is a line in the way that users have."""
     every, lines = ways(TABLE[name]), LINES[name]
     if backend.name == "simulated":
         every, lines = every[1:], lines[:1]
-    for case in [case for line in lines for case in gradient_cases(line)]:
-        for way in every if is_flat(case, HOST) else ():
-            with variant_named(case), only_arrays(), backend.quiet():
-                twice(Call(case, backend), way, backend)
+    cases = [case for line in lines for case in gradient_cases(line) if is_flat(case, HOST)]
+    for case, way in zip(cases, cycle(every), strict=False):
+        with variant_named(case), only_arrays(), backend.quiet():
+            twice(Call(case, backend), way, backend)
 
 
 def twice(call: Call, way: Any, backend: Any) -> None:

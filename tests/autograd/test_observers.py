@@ -19,7 +19,7 @@ from tests.autograd.graph_order import assert_ordered
 from tests.autograd.test_inplace_views import STALE as STALE_TEXT
 from tests.autograd.test_inplace_views import random_program, run_program
 from tests.autograd.test_random_graphs import build
-from tests.ops.row_cases import HOST, Call, differentiable, is_array, over_lines
+from tests.ops.row_cases import HOST, called, differentiable, is_array, over_lines
 from tests.ops.sampling import Sample
 
 OBSERVERS: dict[str, Callable[[], Any]] = {
@@ -45,7 +45,7 @@ def observed_by(*names: str) -> Any:
 
 def through_stale_views(line: Sample, backend: Any) -> list[Any]:
     """First and second derivatives of a row, given views whose bases have changed since."""
-    call = Call(line, backend)
+    call = called(line, backend)
     inputs, leaves = list(call.inputs), []
     for i, a in enumerate(call.inputs):
         if i in call.differentiable:

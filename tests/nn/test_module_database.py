@@ -133,8 +133,9 @@ def test_module(name: str) -> None:
                     theirs, mine = made(info, sample.constructor_input, dtype, training)
                 except NotImplementedError:  # a module among the arguments
                     continue
-                pickle.loads(pickle.dumps(mine))
-                copy.deepcopy(mine)
+                if dtype is torch.float64 and training:
+                    pickle.loads(pickle.dumps(mine))
+                    copy.deepcopy(mine)
                 given = sample.forward_input
                 if given is None or drawing or LAZY in name:
                     continue

@@ -6,6 +6,7 @@ import sys
 import threading
 import types
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,13 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "BLOCK", 1 << 12)
     monkeypatch.setattr(loops, "LEAST", 1)
     monkeypatch.setattr(compiler, "_warned", [])
+
+
+@pytest.fixture
+def another_numba() -> Iterator[None]:
+    """Within, and afterwards, Numba is looked for again."""
+    compiler._functions.cache_clear()
+    yield
     compiler._functions.cache_clear()
 
 
@@ -170,7 +178,7 @@ def broken_step(function: Any) -> Any:
 
 @pytest.mark.parametrize("broken", ["import", "compiler", "step"])
 def test_numpy_serves_where_numba_fails_and_says_so_once(
-    broken: str, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+    broken: str, another_numba: None, asked: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package: Any = types.ModuleType("numba")
     if broken != "import":
@@ -185,12 +193,11 @@ def test_numpy_serves_where_numba_fails_and_says_so_once(
         after_steps("SGD", {"lr": 0.1}, "float32")
     assert set(asked) == {None} and len(caught) == 1
     assert "Numba could not" in str(caught[0].message)
-    compiler._functions.cache_clear()
 
 
 @pytest.mark.parametrize("absent", [True, False])
 def test_numpy_serves_in_silence_without_numba(
-    absent: bool, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+    absent: bool, another_numba: None, asked: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where it is not installed, and where NUMBA_DISABLE_JIT says that nothing is compiled."""
     package: Any = types.ModuleType("numba")
@@ -199,7 +206,6 @@ def test_numpy_serves_in_silence_without_numba(
     monkeypatch.setattr(cugrad.optim.Adam._rule, "_forms", {})
     after_steps("Adam", {}, "float32")
     assert set(asked) == {None}
-    compiler._functions.cache_clear()
 
 
 def test_an_interrupt_of_the_compiler_leaves_all_as_it_was(

@@ -16,11 +16,11 @@ from tests.optim.starts import host, set_gradients, start, worst
 
 every_name = pytest.mark.parametrize("name", NAMES)
 RECORDED = [
-    pytest.param(name, settings, "float64", "simulated", id=i)
+    pytest.param(name, settings, "float64", id=i)
     for i, (name, settings) in zip(IDS, SETTINGS, strict=True)
     if name not in REAL
 ]
-RECORDED += [pytest.param(name, EACH[name][1], "complex128", "cpu", id=f"complex-{name}")
+RECORDED += [pytest.param(name, EACH[name][1], "complex128", id=f"complex-{name}")
              for name in NAMES if name not in REAL]  # fmt: skip
 FILES = {"Adafactor": "_adafactor", "Muon": "_muon"}
 CAPTURABLE = ["ASGD", "Adadelta", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop"]
@@ -99,14 +99,11 @@ def taken(lib: Any, name: str, settings: Any, first: Any, rate: Any, grads: Any,
     return param
 
 
-@pytest.mark.parametrize(("name", "settings", "dtype", "device"), RECORDED)
-def test_a_recorded_step_is_the_step_and_its_derivative(
-    name: str, settings: dict[str, Any], dtype: str, device: str
-) -> None:
-    generator = cugrad.Generator(device=device).manual_seed(3)
-    kind = getattr(cugrad, dtype)
-    drawn = cugrad.randn(3, 2, dtype=kind, device=device, generator=generator)
-    first, *grads = [x.clone().requires_grad_() for x in drawn]
+def recorded(name: str, settings: dict[str, Any], dtype: str, device: str) -> tuple[Any, Any]:
+    """Two steps as a function, the same as those of no record, and what it takes."""
+    generator = cugrad.Generator(device="cpu").manual_seed(3)
+    drawn = cugrad.randn(3, 2, dtype=getattr(cugrad, dtype), device="cpu", generator=generator)
+    first, *grads = [x.clone().requires_grad_() for x in drawn.to(device)]
     rate = cugrad.tensor(settings.get("lr", 1e-3), dtype=cugrad.float64, device=device)
     begins = name in ("ASGD", "Rprop")  # a number begins the state
     lr = rate.item() if begins else rate.requires_grad_()
@@ -118,7 +115,24 @@ def test_a_recorded_step_is_the_step_and_its_derivative(
     inputs = (first, *grads) if begins else (first, lr, *grads)
     plain = taken(cugrad, name, settings, first, rate.item(), grads)
     np.testing.assert_allclose(host(steps(*inputs)), host(plain), rtol=1e-6, atol=1e-9)
+    return steps, inputs
+
+
+@pytest.mark.parametrize(("name", "settings", "dtype"), RECORDED)
+def test_a_recorded_step_is_the_step_and_its_derivative(
+    name: str, settings: dict[str, Any], dtype: str
+) -> None:
+    """On the host; on a device it is the same, and its derivative is."""
+    steps, inputs = recorded(name, settings, dtype, "cpu")
     assert cugrad.autograd.gradcheck(steps, inputs)
+    found = []
+    for device in ("cpu", "simulated"):
+        steps, inputs = recorded(name, settings, dtype, device)
+        grads = cugrad.autograd.grad(steps(*inputs).abs().sum(), inputs)
+        assert {g.device.type for g in grads} == {device}
+        found.append([host(g) for g in grads])
+    for got, want in zip(*found, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n not in REAL])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -49,17 +50,20 @@ def values(shape: tuple[int, ...], kind: str, dtype: dtypes.dtype) -> np.ndarray
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
 def test_tensors_print_as_pytorchs(dtype: dtypes.dtype, options: dict[str, Any]) -> None:
+    """Of each shape every second kind of numbers: of the next dtype, or of other options, the rest."""
     for lib in (torch, cugrad):
         lib.set_printoptions(**options)
-    for shape in SHAPES:
-        for kind in KINDS:
-            with np.errstate(all="ignore"):
-                array = np.array(values(shape, kind, dtype))
-                texts = [
-                    repr(lib.from_numpy(array.copy()).to(getattr(lib, dtype.name)))
-                    for lib in (cugrad, torch)
-                ]
-            assert texts[0] == texts[1], (shape, kind, *texts)
+    turn = dtypes.ALL.index(dtype) + OPTIONS.index(options)
+    for number, (shape, kind) in enumerate(product(SHAPES, KINDS)):
+        if (number + turn) % 2:
+            continue
+        with np.errstate(all="ignore"):
+            array = np.array(values(shape, kind, dtype))
+            texts = [
+                repr(lib.from_numpy(array.copy()).to(getattr(lib, dtype.name)))
+                for lib in (cugrad, torch)
+            ]
+        assert texts[0] == texts[1], (shape, kind, *texts)
 
 
 def test_suffixes_are_pytorchs(lib: Any) -> None:
