@@ -62,7 +62,7 @@ def seen(t: Any, rows: int, name: str, which: int, made: str, after: str, record
 @pytest.mark.parametrize("name", ARGUMENTS)
 @pytest.mark.parametrize("which", range(3), ids=["base", "view", "fellow"])
 def test_as_in_torch(name: str, which: int) -> None:
-    """Changes that are recorded and that are not take turns: of a view each meets half of the rest."""
+    """Changes that are recorded and that are not take turns."""
     for i, made in enumerate(VIEWS):
         rows = 1 if name == "squeeze_" else 2
         for j, after in enumerate(AFTER):

@@ -128,7 +128,7 @@ def takes_complex(line: Sample) -> bool:
 
 @functools.cache
 def gradient_cases(line: Sample) -> list[Sample]:
-    """The line in every shape and layout at float64, and once complex."""
+    """The line in its shapes and layouts at float64, and once complex."""
     op = TABLE[line.row]
     is_ufunc = op.ufunc is not None  # of a row that has no kind because it has no gradient
     cases = list(variants(line, op.kind == ELEMENTWISE or is_ufunc))
@@ -139,10 +139,12 @@ def gradient_cases(line: Sample) -> list[Sample]:
 
 @functools.cache
 def narrow_cases(line: Sample) -> list[Sample]:
-    """The line in the other floating-point dtypes."""
+    """A first line in the other floating-point dtypes, and each further line in one of them."""
     dtypes = ["float32"] + ["float16"] * (line.row not in samples.NO_HALF)
     if takes_complex(line):
         dtypes.append("complex64")
+    if line.index:
+        dtypes = [dtypes[line.index % len(dtypes)]]
     return [replace(line, dtype=d, variant=d) for d in dtypes]
 
 

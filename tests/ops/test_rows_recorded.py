@@ -441,30 +441,30 @@ PAIRS = [("float32", "float64"), ("float64", "float32"), ("float16", "float32"),
 def test_gradient_has_the_dtype_and_shape_of_its_input(line: Any, backend: Any) -> None:
     """Whatever dtypes and shapes the other operands of a promoting row have."""
     op = TABLE[line.row]
-    for case in gradient_cases(line)[:-1]:
-        for pair in PAIRS:
-            if line.row in samples.REAL_ONLY and any(d.startswith("complex") for d in pair):
+    cases = [case for case in gradient_cases(line) if case.dtype == "float64"]
+    for case, pair in itertools.product(cases, PAIRS):
+        if line.row in samples.REAL_ONLY and any(d.startswith("complex") for d in pair):
+            continue
+        with variant_named(case):
+            call = called(case, backend)
+            tensors, position = [], 0
+            for i, a in enumerate(call.inputs):
+                if is_array(a) and (op.variadic or i in op.promoted):
+                    a = backend.wrap(a.astype(np.dtype(pair[position % 2])))
+                    position += 1
+                wants = i in call.differentiable and is_inexact(a.dtype)
+                tensors.append(make(a, requires_grad=wants) if is_array(a) else a)
+            run = Recording.__new__(Recording)
+            run.call, run.function = call, getattr(recorded, op.name)
+            leaves = [t for t in tensors if isinstance(t, Tensor) and t.requires_grad]
+            if not leaves:
                 continue
-            with variant_named(case):
-                call = called(case, backend)
-                tensors, position = [], 0
-                for i, a in enumerate(call.inputs):
-                    if is_array(a) and (op.variadic or i in op.promoted):
-                        a = backend.wrap(a.astype(np.dtype(pair[position % 2])))
-                        position += 1
-                    wants = i in call.differentiable and is_inexact(a.dtype)
-                    tensors.append(make(a, requires_grad=wants) if is_array(a) else a)
-                run = Recording.__new__(Recording)
-                run.call, run.function = call, getattr(recorded, op.name)
-                leaves = [t for t in tensors if isinstance(t, Tensor) and t.requires_grad]
-                if not leaves:
-                    continue
-                roots = [o for o in run.run(tuple(tensors)) if o.requires_grad]
-                seeds = [make(call.random_like(o._array, call.rng)) for o in roots]
-                for graph in (False, True):
-                    grads = grad(roots, leaves, seeds, retain_graph=True, create_graph=graph)
-                    for g, leaf in zip(grads, leaves):
-                        assert (g.dtype, g.shape) == (leaf.dtype, leaf.shape), f"{pair}: {g.dtype}"
+            roots = [o for o in run.run(tuple(tensors)) if o.requires_grad]
+            seeds = [make(call.random_like(o._array, call.rng)) for o in roots]
+            for graph in (False, True):
+                grads = grad(roots, leaves, seeds, retain_graph=True, create_graph=graph)
+                for g, leaf in zip(grads, leaves):
+                    assert (g.dtype, g.shape) == (leaf.dtype, leaf.shape), f"{pair}: {g.dtype}"
 
 
 def keeps_what_has_no_gradient(op: Op) -> bool:

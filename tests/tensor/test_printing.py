@@ -50,7 +50,7 @@ def values(shape: tuple[int, ...], kind: str, dtype: dtypes.dtype) -> np.ndarray
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
 def test_tensors_print_as_pytorchs(dtype: dtypes.dtype, options: dict[str, Any]) -> None:
-    """Of each shape every second kind of numbers: of the next dtype, or of other options, the rest."""
+    """Of each shape every second kind of numbers; of the next dtype or options, the others."""
     for lib in (torch, cugrad):
         lib.set_printoptions(**options)
     turn = dtypes.ALL.index(dtype) + OPTIONS.index(options)
