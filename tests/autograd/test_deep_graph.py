@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 
 import pytest
 
 import cugrad
-from tests.support import ROOT
+from tests.support.warm import LIBRARY
 
 pytestmark = pytest.mark.host_only
 
@@ -55,7 +53,7 @@ threading.stack_size(2 << 20)  # a recursion 100 000 deep needs more; Python 3.1
 thread = threading.Thread(target=work); thread.start(); thread.join()
 assert done
 """
-    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    run = LIBRARY.run("-c", code)
     assert run.returncode == 0, f"exit {run.returncode}: {run.stderr}"
 
 
