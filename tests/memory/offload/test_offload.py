@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import threading
 from collections.abc import Iterator
@@ -125,6 +126,11 @@ def training(context: Any, steps: int = 3) -> list[bytes]:
     return found
 
 
+@functools.cache
+def plain() -> list[bytes]:
+    return training(nullcontext)
+
+
 CONTEXTS = {
     "pinned": lambda: save_on_cpu(pin_memory=True),
     "pageable": save_on_cpu,
@@ -141,10 +147,9 @@ CONTEXTS = {
 @pytest.mark.parametrize("policy", simulated.POLICIES)
 @pytest.mark.parametrize("name", CONTEXTS)
 def test_gradients_are_bitwise_those_without(name: str, policy: str) -> None:
-    plain = training(nullcontext)
-    for seed in range(5):
+    for seed in range(5 if policy == "random" else 2):  # the others depend on no seed
         with simulated.configured(policy=policy, seed=seed):
-            assert training(CONTEXTS[name]) == plain
+            assert training(CONTEXTS[name]) == plain()
 
 
 @pytest.mark.parametrize("name", CONTEXTS)
