@@ -24,7 +24,7 @@ from tests.memory.offload.test_conformance import (
 )
 
 assert clean  # a fixture for every test here
-PROGRAMS = int(os.environ.get("CUGRAD_DRAWN_PROGRAMS", "12"))  # a placement
+PROGRAMS = int(os.environ.get("CUGRAD_DRAWN_PROGRAMS", "8"))  # a placement
 PLACES = [p for p in PLACEMENTS if p not in ("identity", "to numpy")]
 CHANGED = b"InplaceError"
 # What offloading does in the simplest way: leaves stay, of all else there is a copy.
