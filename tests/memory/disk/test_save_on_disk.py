@@ -80,9 +80,8 @@ PLACES = {
 }
 
 
-# Each case on the disk as it is by default, and in one of the other ways.
-PAIRS = [(name, place) for i, name in enumerate(CASES)
-         for place in ("disk", list(PLACES)[1 + i % (len(PLACES) - 1)])]  # fmt: skip
+# Each case in one of the ways, and every second one as it is by default on a device, too.
+PAIRS = [(name, list(PLACES)[i % len(PLACES)]) for i, name in enumerate(CASES)]
 
 
 @CALM
@@ -91,7 +90,7 @@ def test_gradients_are_the_same_to_the_bit(name: str, place: str) -> None:
     assert_same(run(name, "cpu", PLACES[place]), name, f"{name} on disk")
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", list(CASES)[::2])
 def test_gradients_of_a_device_are_the_same_to_the_bit(name: str) -> None:
     assert_same(run(name, "simulated", PLACES["disk"]), name, f"{name} on disk")
 

@@ -22,7 +22,7 @@ from cugrad.utils.checkpoint import (
     create_selective_checkpoint_contexts,
 )
 
-DRAWS = int(os.environ.get("CUGRAD_CHECKPOINT_PROGRAMS", "80"))
+DRAWS = int(os.environ.get("CUGRAD_CHECKPOINT_PROGRAMS", "48"))
 
 
 class Twice(cugrad.autograd.Function):

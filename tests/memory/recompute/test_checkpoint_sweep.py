@@ -23,7 +23,7 @@ from tests.memory.recompute.checkpoint_cases import (
     result,
 )
 
-DRAWS = int(os.environ.get("CUGRAD_CHECKPOINT_DRAWS", "8"))  # for each function
+DRAWS = int(os.environ.get("CUGRAD_CHECKPOINT_DRAWS", "6"))  # for each function
 ALL = [(way, how) for way in {**WAYS, **OURS} for how in PASSES]
 
 
@@ -47,10 +47,10 @@ def check(function: str, way: str, how: str, device: str, needed: Any = (True, T
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("how", PASSES)
 def test_every_way_is_bitwise_the_plain_one(function: str, how: str) -> None:
-    """Each way with each function, and with each kind of pass: one half of all three together."""
+    """Each way with each function, and with each kind of pass: a third of all three together."""
     turn = list(FUNCTIONS).index(function) + list(PASSES).index(how)
     for number, way in enumerate(WAYS):
-        if (number + turn) % 2:
+        if (number + turn) % 3 == 0:
             check(function, way, how, "cpu")
 
 
@@ -88,18 +88,18 @@ def test_ours_alone(function: str) -> None:
 def test_as_pytorch_does(function: str) -> None:
     torch = pytest.importorskip("torch")
     hows = list(PASSES)
-    for k, way in enumerate(WAYS):
-        for how in (hows[k % len(hows)], hows[(k + 5) % len(hows)]):
-            if way == "debug":  # PyTorch's logs work once, and not with pytest's
-                continue
-            if (function, how) == ("grad_within", "as_a_group"):
-                continue  # PyTorch takes the pass within for one of the group
-            wanted = result(kit(torch), torch, function, way, how)
-            found = result(kit(cugrad), cugrad, function, way, how)
-            for a, b in zip(found, wanted, strict=True):
-                assert (a is None) == (b is None), (function, way, how)
-                if a is not None:
-                    np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-9 * abs(b).max())
+    for k, way in enumerate(WAYS, list(FUNCTIONS).index(function)):
+        how = hows[k % len(hows)]
+        if way == "debug":  # PyTorch's logs work once, and not with pytest's
+            continue
+        if (function, how) == ("grad_within", "as_a_group"):
+            continue  # PyTorch takes the pass within for one of the group
+        wanted = result(kit(torch), torch, function, way, how)
+        found = result(kit(cugrad), cugrad, function, way, how)
+        for a, b in zip(found, wanted, strict=True):
+            assert (a is None) == (b is None), (function, way, how)
+            if a is not None:
+                np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-9 * abs(b).max())
 
 
 @pytest.mark.parametrize("how", ["backward", "twice_through", "with_hooks", "elsewhere"])
