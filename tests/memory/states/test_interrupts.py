@@ -8,6 +8,8 @@ import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from types import CodeType
 from typing import Any
 
 import pytest
@@ -20,39 +22,46 @@ from tests.combinations.interrupts import Ways
 from tests.memory.states.training import PLACES, Training, same, values_of
 
 TIMES = 6
-KNOWN: dict[Any, Ways] = {}
 ROOMS = ("memory", "slab", "optim", "threads")
 DRIVER = ("simulated", "allocations")  # what stands for the device, and its accounts
 LOST = ("__del__", "_lose")  # what is raised in a destructor is lost
 SETTINGS = ("Adam", {"lr": 0.1})
 
 
+ways_of = cache(Ways)
+
+
+@cache
+def is_in_rooms(code: CodeType) -> bool:
+    path = code.co_filename
+    inside = not any(part in path for part in ("tests", *DRIVER))
+    return inside and any(room in path for room in ROOMS)
+
+
+def is_lost(frame: Any) -> bool:
+    while frame is not None and frame.f_code.co_name not in LOST:
+        frame = frame.f_back
+    return frame is not None
+
+
 @contextmanager
 def interrupted(line: int, within: str = "") -> Iterator[list[int]]:
     """KeyboardInterrupt before the line of this number that runs in the rooms, or in functions
-    `within` them, but for the end of a `with`, which none has; how many ran.
+    `within` them, but for the end of a `with`, which none has; how many ran. In a destructor it
+    waits for that to end.
     """
     count = [0]
 
     def local(frame: Any, event: str, arg: Any) -> Any:
-        code = frame.f_code
-        ways = KNOWN.get(code) or KNOWN.setdefault(code, Ways(code))
-        if event == "line" and ways.may[frame.f_lasti]:
+        if event == "line" and ways_of(frame.f_code).may[frame.f_lasti]:
             count[0] += 1
-            if count[0] == line:
-                raise KeyboardInterrupt
+            if 0 < line <= count[0] and not is_lost(frame):
+                raise KeyboardInterrupt  # which ends the tracing, too
         return local
 
     def watch(frame: Any, event: str, arg: Any) -> Any:
-        path = frame.f_code.co_filename
-        inside = not any(part in path for part in ("tests", *DRIVER))
-        ours = inside and any(room in path for room in ROOMS)
-        above: Any = frame
-        while ours and above is not None:
-            ours = above.f_code.co_name not in LOST
-            above = above.f_back
-        ours = ours and within in ("", frame.f_code.co_name)
-        return local if ours else None
+        code = frame.f_code
+        return local if within in ("", code.co_name) and is_in_rooms(code) else None
 
     before = sys.gettrace()
     sys.settrace(watch)
