@@ -26,7 +26,7 @@ EACH: dict[str, dict[str, str]] = {
     "all on the device, during": DURING,
 }
 WHEN = ("before forward", "before backward", "before the step")
-DRAWN = 3  # of each change, but with CUGRAD_ALL_STATES=1
+DRAWN = 2  # of each change, but with CUGRAD_ALL_STATES=1
 
 
 class Program:
@@ -55,8 +55,8 @@ class Program:
         self.losses.append(loss.item())
 
     def run(self, change: Callable[[Program], Any], when: str) -> list[Any]:
-        for k in range(5):
-            self.step(change if k == 3 else None, when)
+        for k in range(4):
+            self.step(change if k == 2 else None, when)
         state, params = self.optimizer.state, list(self.net.parameters())
         place = {id(param): k for k, param in enumerate(params)}
         order = [place.get(id(param), -1) for param in state]

@@ -39,7 +39,9 @@ STAGES: dict[str, tuple[type, str]] = {
     "the file is read": (ScratchFile, "read"),
 }
 WHERE = ("all on the host", "states on the host", "all streamed", "all on disk")
-CASES = [(WHERE[k % 2 + 2 * later], stage) for k, stage in enumerate(STAGES) for later in (0, 1)]
+# Each stage in two places, in one of them at its first call, and in the other at a later one.
+CASES = [(WHERE[k % 2 + 2 * later], stage, (0, 6)[(k // 2 + later) % 2])
+         for k, stage in enumerate(STAGES) for later in (0, 1)]  # fmt: skip
 
 
 pytestmark = pytest.mark.usefixtures("nothing_stays_placed")
@@ -69,42 +71,41 @@ def failing(real: Callable[..., Any], nth: int, error: BaseException) -> Callabl
     return run
 
 
-@pytest.mark.parametrize(("place", "stage"), CASES)
+@pytest.mark.parametrize(("place", "stage", "nth"), CASES)
 def test_it_says_what_is_behind_the_step(
-    place: str, stage: str, monkeypatch: pytest.MonkeyPatch
+    place: str, stage: str, nth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = "Adafactor" if stage == "the way back" else "SGD" if "ahead" in stage else "Adam"
     holder, method = STAGES[stage]
     before, after = plainly(name, 1), plainly(name, 2)
     error = RuntimeError if stage == "a thread" else OSError
-    for nth in (0, 6):
-        training = Training(name, SETTINGS[name], ("clip",), "simulated")
-        names = [n for n, _ in training.net.named_parameters()]
-        with memory.offload_states(training.net, training.optimizer, **options(place)) as context:
-            training.step(0)
-            training.gradients(1)
-            said = ""
-            with monkeypatch.context() as patch:
-                patch.setattr(holder, method, failing(getattr(holder, method), nth, error(stage)))
-                try:
-                    training.optimizer.step()
-                except error as raised:
-                    said = "".join(getattr(raised, "__notes__", ["this step"]))
-            left, told = values_of(training), context.unfinished()
-            behind = [n for n, now, new in zip(names, left, after) if same(now, new)]
-            for now, old, new in zip(left, before, after):
-                assert same(now, old) or same(now, new)
-            assert bool(told) == bool(said) and (told or len(behind) == len(names))
-            if told:
-                (step,) = told
-                assert (step.optimizer, step.behind) == (name, behind)
-                assert sorted([*step.behind, *step.before]) == sorted(names)
-                assert "this step" in said
-                context.finish_step()
-                assert same(values_of(training), after) and not context.unfinished()
-            training.schedule.step()
-            training.step(2)
-            assert all(bool(p.isfinite().all()) for p in training.params)
+    training = Training(name, SETTINGS[name], ("clip",), "simulated")
+    names = [n for n, _ in training.net.named_parameters()]
+    with memory.offload_states(training.net, training.optimizer, **options(place)) as context:
+        training.step(0)
+        training.gradients(1)
+        said = ""
+        with monkeypatch.context() as patch:
+            patch.setattr(holder, method, failing(getattr(holder, method), nth, error(stage)))
+            try:
+                training.optimizer.step()
+            except error as raised:
+                said = "".join(getattr(raised, "__notes__", ["this step"]))
+        left, told = values_of(training), context.unfinished()
+        behind = [n for n, now, new in zip(names, left, after) if same(now, new)]
+        for now, old, new in zip(left, before, after):
+            assert same(now, old) or same(now, new)
+        assert bool(told) == bool(said) and (told or len(behind) == len(names))
+        if told:
+            (step,) = told
+            assert (step.optimizer, step.behind) == (name, behind)
+            assert sorted([*step.behind, *step.before]) == sorted(names)
+            assert "this step" in said
+            context.finish_step()
+            assert same(values_of(training), after) and not context.unfinished()
+        training.schedule.step()
+        training.step(2)
+        assert all(bool(p.isfinite().all()) for p in training.params)
 
 
 @pytest.mark.parametrize("full", ["the host", "the disk", "the disk, from the second byte on"])

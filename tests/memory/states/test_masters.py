@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import cache
 from typing import Any
 
 import pytest
@@ -72,6 +73,7 @@ def settings_of(name: str) -> Any:
     return EACH[name][1]
 
 
+@cache
 def written_out(name: str, features: Any = (), steps: int = 3) -> list[Any]:
     loop = Loop(name, settings_of(name), features, True)
     for k in range(steps):

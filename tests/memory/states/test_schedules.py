@@ -21,7 +21,7 @@ ALL: dict[str, str] = {"weights": "host", "gradients": "host"}
 STEPS = 6
 
 
-def layers(width: int = 64, depth: int = 16) -> Any:
+def layers(width: int = 64, depth: int = 12) -> Any:
     stack = [cugrad.nn.Linear(width, width, bias=False) for _ in range(depth)]
     return cugrad.nn.Sequential(*stack)
 
@@ -100,7 +100,7 @@ def test_gradients_come_ahead_of_the_step_that_reads_them() -> None:
 def test_weights_that_the_host_has_stepped_come_before_the_next_forward() -> None:
     """As those that stay on the device do: all that is used first, as far as the window goes."""
     x, places = cugrad.ones(256, 64), {**ALL, "states": "host"}
-    size = 16 * 64 * 64 * 4
+    size = 12 * 64 * 64 * 4
     whole, _ = trained(layers, x, size, places)
     device, _ = trained(layers, x, None, {**places, "weights": "device"})
     assert whole[-1] <= 1.02 * device[-1]
