@@ -37,7 +37,7 @@ def test_gradients_that_are_added_to_are_there_from_the_second_pass_on(share: fl
         if limit is not None:
             budget = memory.budget(limit, model=net, optimizer=optimizer)
         with budget as plan:
-            for _ in range(7):
+            for _ in range(5):
                 optimizer.zero_grad()
                 for _ in range(2):
                     loss = net(x).square().mean()
@@ -56,7 +56,7 @@ def test_gradients_that_are_added_to_are_there_from_the_second_pass_on(share: fl
         result = run(limit)
     plan = result[2].last
     assert result[0] == losses and result[1] <= limit
-    assert plan.steps >= 10 and len(plan.courses) == 1  # of 14 passes
+    assert plan.steps >= 6 and len(plan.courses) == 1  # of 10 passes
     assert plan.settled or plan.plan.keeps_all
 
 
@@ -233,8 +233,8 @@ def test_what_stays_between_steps_has_room(kind: str, limit: int, clips: bool) -
             assert limit is None or plan._states._seen.zeroed == zeros
         return losses
 
-    for zeros in (False, True):
-        assert run((limit + 8 * zeros) << 10, zeros) == run(None, zeros)
+    zeros = clips != (kind == "SGD")  # any two of the three meet
+    assert run((limit + 8 * zeros) << 10, zeros) == run(None, zeros)
 
 
 @pytest.mark.parametrize("network", ["deep", "recurrent"])
@@ -265,7 +265,8 @@ def test_the_least_that_an_error_names_is_enough(network: str) -> None:
         warnings.simplefilter("ignore")
         for _ in range(2):
             try:
-                run(limit)
+                assert run(limit) <= limit
+                return
             except memory.BudgetError as error:
                 text = re.search(r"(?:at least|least took|few:) ([\d.]+) ([KM])iB", str(error))
                 assert text is not None

@@ -23,7 +23,7 @@ def holds_a_copy() -> Loop:
     kept: dict[str, Any] = {}
 
     def behind(net: Any, optimizer: Any, step: int) -> None:
-        if step == 4:
+        if step == 2:
             kept.update({name: value.clone() for name, value in net.state_dict().items()})
 
     return behind
@@ -31,7 +31,7 @@ def holds_a_copy() -> Loop:
 
 def trains_more() -> Loop:
     def behind(net: Any, optimizer: Any, step: int) -> None:
-        if step == 4:
+        if step == 2:
             optimizer.add_param_group({"params": list(net[:4].parameters())})
 
     return behind
@@ -51,7 +51,7 @@ def averages() -> Loop:
     averaged: list[Any] = []
 
     def behind(net: Any, optimizer: Any, step: int) -> None:
-        if step == 4:
+        if step == 2:
             averaged.append(AveragedModel(net))
 
     return behind
@@ -98,11 +98,11 @@ def losses(
     ("batches", "behind", "first", "limit"),
     [
         ([16] * 2 + [256] * 4, nothing, 0, 900_000),
-        ([16, 64, 128, 256, 16, 256, 128, 256, 256, 16], nothing, 0, 700_000),
-        ([16, 256] * 4, nothing, 0, 700_000),
-        ([128] * 9, holds_a_copy, 0, 700_000),
-        ([128] * 9, averages, 0, 700_000),
-        ([128] * 12, trains_more, 4, 900_000),
+        ([16, 64, 128, 256, 16, 256, 128, 16], nothing, 0, 700_000),
+        ([16, 256] * 3, nothing, 0, 700_000),
+        ([128] * 7, holds_a_copy, 0, 700_000),
+        ([128] * 7, averages, 0, 700_000),
+        ([128] * 8, trains_more, 4, 900_000),
     ],
 )
 def test_a_limit_is_enough_where_it_was_with_them_from_the_start(
