@@ -127,7 +127,8 @@ class StatesOfBudget(Chooser):
 
     def has_room(self, nbytes: int) -> bool:
         """Whether bytes may come ahead of need, which none do in a step that is measured."""
-        return self.owner._measuring is None and self.owner._limiter.room() >= nbytes
+        whole = -(-nbytes // BLOCK) * BLOCK
+        return self.owner._measuring is None and self.owner._limiter.room() >= whole
 
     def _unload(self, nbytes: int) -> None:
         """Has so many bytes leave of what is placed, as far as they can."""
