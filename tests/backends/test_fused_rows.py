@@ -277,7 +277,7 @@ if fake_cuda.REAL is None:
         outputs = [node.dtype.name for node in results]
         assert layout is not None
         source = kernel_source("all", trace.nodes, results, layout, [dtype] * 2, outputs, [])
-        assert toolchain.compile_cuda(source, arch, more=("--device-debug",))  # for no speed
+        assert toolchain.compile_cuda(source, arch)
 
 
 else:
