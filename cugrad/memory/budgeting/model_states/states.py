@@ -12,7 +12,7 @@ from ...states.steps import home_of
 from ..known_steps import BudgetError, shifted
 from ..measuring import BLOCK, mark
 from .chooser import GAIN, Chooser
-from .choosing import KINDS, Candidate, MeasuredStep
+from .choosing import Candidate, MeasuredStep
 from .inventory import Inventory, check_elements
 from .remembered import Known, forget, recall, remember
 
@@ -90,10 +90,10 @@ class StatesOfBudget(Chooser):
         """Bytes that a step of the optimizer takes beside what is placed."""
         return 0 if self.chosen is None else self.chosen.beside_step
 
-    def empty(self, kinds: tuple[str, ...] = KINDS) -> None:
+    def empty(self) -> None:
         """Has all leave that can: a step is measured that takes as little as any."""
-        for kind, window in ({} if self.context is None else self.context._windows).items():
-            window.unload(window.bytes if kind in kinds else 0)
+        for window in () if self.context is None else self.context._windows.values():
+            window.unload(window.bytes)
 
     def comes(self, nbytes: int) -> None:
         """Bytes of what is placed are about to come, for who has asked for them."""
