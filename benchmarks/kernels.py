@@ -292,6 +292,7 @@ def vectors() -> list[Case]:
     images = lambda: (tensor(2, 4, 8, 8),)
     number = lambda: torch.complex(tensor(8, 8).detach(), tensor(8, 8).detach())
     numbers = lambda: (number().requires_grad_(), number().requires_grad_())
+    half, whole = tensor(8, 8, dtype=BFLOAT16).detach(), torch.zeros(8, 8, dtype=torch.int32)
     norm, few = torch.linalg.vector_norm, torch.tensor([[0, 3], [1, 2], [7, 7], [4, 0]])
     return [
         Case("dropout2d", images, lambda x: F.dropout2d(x, 0.5), "3/1", 2, 1),
@@ -311,8 +312,21 @@ def vectors() -> list[Case]:
         Case("cross", lambda: (tensor(8, 3), tensor(8, 3)), torch.linalg.cross, "1/2", 1, 2),
         *[Case(name, lambda: (tensor(8, 8).detach(),),
                lambda a, name=name, args=args: getattr(a, name)(*args), "1/0", most, 0)
-          for name, args, most in (("uniform_", (), 2), ("normal_", (1.0, 2.0), 3),
-                                   ("exponential_", (), 3), ("bernoulli_", (), 3))],
+          for name, args, most in (("uniform_", (), 1), ("normal_", (1.0, 2.0), 1),
+                                   ("random_", (), 1), ("exponential_", (), 1),
+                                   ("log_normal_", (), 1), ("bernoulli_", (), 1))],
+        *[Case(f"{name} of part of a tensor", lambda: (tensor(8, 8).detach(),),
+               lambda a, name=name: getattr(a[:, :4], name)(), "1/0", 2, 0)
+          for name in ("uniform_", "random_")],
+        *[Case(name, lambda: (tensor(8, 8).detach(), half, whole), call, "1/0", 1, 0)
+          for name, call in (
+            ("normal_, bfloat16", lambda a, half, whole: half.normal_(1.0, 2.0)),
+            ("random_, int32", lambda a, half, whole: whole.random_(9)),
+            ("randn, bfloat16", lambda a, half, whole: torch.randn(8, 8, dtype=BFLOAT16)),
+            ("randint, int32", lambda a, half, whole: torch.randint(9, (8, 8), dtype=torch.int32)),
+            ("bernoulli", lambda a, half, whole: a.bernoulli()),
+            ("bernoulli_ of chances", lambda a, half, whole: half.bernoulli_(a)),
+            ("normal of means", lambda a, half, whole: torch.normal(a, 2.0)))],
         Case("histc", lambda: (tensor(8, 8).detach(),), lambda a: a.histc(9, 0, 1), "2/0", 3, 0),
         Case("Tensor.unfold", one, lambda a: a.unfold(1, 3, 1), "0/2", 0, 1),
         Case("gather of a part", one, lambda a: a.gather(0, few), "1/2", 1, 1),

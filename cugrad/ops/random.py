@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,25 +12,23 @@ import numpy as np
 from .. import backends
 from ..backends.batched import random as batched_random
 from ..backends.forks import kept_over_forks
-from ..backends.traced.arrays import Trace
-from ..backends.traced.namespace import TracedNamespace
 from ..backends.wanted import wanted
 from ..device import device as Device
-from ..dtypes import is_floating
 from ..runtime.kept import Switch, of_thread
 
 __all__ = [
-    "Source", "bernoulli", "bernoulli_bits", "binomial", "default_source", "drawn_again",
-    "exponential", "integers", "made_of", "normal", "noted", "permutation", "poisson",
-    "seed_everything", "uniform",
+    "NORMAL", "UNIFORM", "Source", "bernoulli", "bernoulli_bits", "binomial", "default_source",
+    "drawn", "drawn_again", "exponential", "integers", "normal", "normal_around", "noted",
+    "permutation", "poisson", "seed_everything", "uniform",
 ]  # fmt: skip
 
 Array = Any
 Shape = tuple[int, ...]
 Dtype = np.dtype[Any]
-MOST_KERNELS = 512  # that are kept; then it begins anew
-
-_kernels: dict[Any, Callable[[list[Array]], list[Array]]] = {}
+Law = tuple[Any, ...]  # see `drawn`
+UNIFORM: Law = ("uniform",)
+NORMAL: Law = ("normal",)
+BOOL, INT64 = np.dtype("bool"), np.dtype("int64")
 
 
 class Streams(dict["Source", Any]):
@@ -198,68 +196,110 @@ def _on(source: Source | None, device: Device) -> tuple[Any, Any]:
     return rng, backends.get(device.type)
 
 
+def drawn(
+    source: Source | None, law: Law, shape: Shape, kind: Dtype, device: Device,
+    function: Callable[..., Array] | None = None, arrays: Sequence[Array] = (),
+    numbers: Sequence[Any] = (), dtype: Dtype | None = None, out: Array | None = None,
+) -> Array:  # fmt: skip
+    """Numbers of a law, in the dtype `kind`, or `function(xp, drawn, *arrays, *numbers)` of them,
+    element by element; cast to `dtype`.
+
+    A law is the name of a method of streams, and what this is told before a shape and a dtype. A
+    device that makes kernels does all in one, and may then write to `out`, which is answered.
+    """
+    rng, backend = _on(source, device)
+    dtype = kind if dtype is None else dtype
+    with backend.use_device(device.index):
+        if rng.made_of is not None and wanted.fused:
+            array = rng.made_of(law, shape, kind, function, arrays, numbers, dtype, out)
+            if array is not None:
+                return array
+        name, *told = law
+        x = getattr(rng, name)(*told, shape, kind)
+        if function is not None:
+            x = function(backends.backend_of(x).xp, x, *arrays, *numbers)
+        return x.astype(dtype, copy=False)
+
+
 def uniform(
     source: Source | None, shape: Shape, dtype: Dtype, device: Device, low: float = 0.0,
-    high: float = 1.0,
+    high: float = 1.0, out: Array | None = None,
 ) -> Array:  # fmt: skip
     """Uniform on [low, high); a complex dtype has both parts so."""
-    rng, backend = _on(source, device)
-    with backend.use_device(device.index):
-        if dtype.kind == "c":
-            part = np.empty(0, dtype).real.dtype
-            x = rng.uniform((*shape, 2), part).view(dtype).reshape(shape)
-        else:
-            x = rng.uniform(shape, dtype)
-        return x if (low, high) == (0.0, 1.0) else made_of(x, _stretched, high - low, low)
+    if dtype.kind == "c":
+        x = _of_parts(drawn(source, UNIFORM, (*shape, 2), _part(dtype), device), dtype)
+        return x if (low, high) == (0.0, 1.0) else _moved(x, high - low, low, device)
+    if (low, high) == (0.0, 1.0):
+        return drawn(source, UNIFORM, shape, dtype, device, out=out)
+    stretch = high - low, low
+    return drawn(source, UNIFORM, shape, dtype, device, _stretched, (), stretch, out=out)
 
 
 def normal(
     source: Source | None, shape: Shape, dtype: Dtype, device: Device, mean: float = 0.0,
-    std: float = 1.0,
+    std: float = 1.0, out: Array | None = None,
 ) -> Array:  # fmt: skip
     """Normal; a complex dtype has variance std² in all, half of it in each part."""
-    rng, backend = _on(source, device)
-    with backend.use_device(device.index):
-        if dtype.kind == "c":
-            part = np.empty(0, dtype).real.dtype
-            x = rng.normal((*shape, 2), part).view(dtype).reshape(shape) * 0.5**0.5
-        else:
-            x = rng.normal(shape, dtype)
-        return x if (mean, std) == (0.0, 1.0) else made_of(x, _stretched, std, mean)
+    if dtype.kind == "c":
+        half, kind = (0.5**0.5,), _part(dtype)
+        x = drawn(source, NORMAL, (*shape, 2), kind, device, _scaled, (), half)
+        x = _of_parts(x, dtype)
+        return x if (mean, std) == (0.0, 1.0) else _moved(x, std, mean, device)
+    if (mean, std) == (0.0, 1.0):
+        return drawn(source, NORMAL, shape, dtype, device, out=out)
+    return drawn(source, NORMAL, shape, dtype, device, _stretched, (), (std, mean), out=out)
+
+
+def normal_around(
+    source: Source | None, shape: Shape, dtype: Dtype, device: Device, mean: float | Array,
+    std: float | Array,
+) -> Array:  # fmt: skip
+    """Normal, with a mean and a standard deviation for each element: arrays, or one a number."""
+    if dtype.kind == "c":
+        return _moved(normal(source, shape, dtype, device), std, mean, device)
+    told = source, NORMAL, shape, dtype, device
+    if not hasattr(std, "dtype"):
+        return drawn(*told, _shifted, (mean,), (std,))
+    if not hasattr(mean, "dtype"):
+        return drawn(*told, _stretched, (std,), (mean,))
+    return drawn(*told, _stretched, (std, mean))
+
+
+def _shifted(xp: Any, x: Array, shift: Array, by: float) -> Array:
+    return x * by + shift
 
 
 def _stretched(xp: Any, x: Array, by: float, shift: float) -> Array:
     return x * by + shift
 
 
-def made_of(drawn: Array, function: Callable[..., Array], *numbers: float) -> Array:
-    """`function(xp, drawn, *numbers)` in the dtype that was drawn: in one kernel where the device
-    makes them.
-    """
-    backend = backends.backend_of(drawn)  # batched, inside vmap
-    if backend.makes_kernels and wanted.fused and drawn.size and is_floating(drawn.dtype):
-        key = backend, function, numbers, drawn.dtype, drawn.shape
-        if key not in _kernels:
-            if len(_kernels) >= MOST_KERNELS:
-                _kernels.clear()
-            x = Trace().input(0, drawn.dtype)
-            element = function(TracedNamespace(), x, *numbers).astype(drawn.dtype)
-            name = f"drawn_{function.__name__}"
-            _kernels[key] = backend.graph_function(name, [element], [drawn])
-        result: Array = _kernels[key]([drawn])[0]
-        return result
-    return function(backend.xp, drawn, *numbers).astype(drawn.dtype, copy=False)
+def _moved(x: Array, by: Any, shift: Any, device: Device) -> Array:
+    with backends.get(device.type).use_device(device.index):
+        return (x * by + shift).astype(x.dtype, copy=False)
+
+
+def _scaled(xp: Any, x: Array, by: float) -> Array:
+    return x * by
+
+
+def _part(dtype: Dtype) -> Dtype:
+    """The dtype of the parts of complex numbers."""
+    return np.empty(0, dtype).real.dtype
+
+
+def _of_parts(x: Array, dtype: Dtype) -> Array:
+    """Complex numbers, of an array with both parts in its last dim."""
+    return x.view(dtype).reshape(x.shape[:-1])
 
 
 def exponential(
-    source: Source | None, shape: Shape, dtype: Dtype, device: Device, rate: float = 1.0
-) -> Array:
+    source: Source | None, shape: Shape, dtype: Dtype, device: Device, rate: float = 1.0,
+    out: Array | None = None,
+) -> Array:  # fmt: skip
     """Exponential with mean 1 / rate, and never 0, so that it has a logarithm in a half, too."""
     wide: Any = np.dtype(np.float64 if dtype == np.float64 else np.float32)
-    with backends.get(device.type).use_device(device.index):
-        least = float(np.finfo(wide).eps) / 2
-        drawn = made_of(uniform(source, shape, wide, device), _exponential, least, 1.0 / rate)
-        return drawn.astype(dtype, copy=False)
+    numbers = float(np.finfo(wide).eps) / 2, 1.0 / rate
+    return drawn(source, UNIFORM, shape, wide, device, _exponential, (), numbers, dtype, out)
 
 
 def _exponential(xp: Any, x: Array, least: float, mean: float) -> Array:
@@ -267,12 +307,12 @@ def _exponential(xp: Any, x: Array, least: float, mean: float) -> Array:
 
 
 def integers(
-    source: Source | None, low: int, high: int, shape: Shape, dtype: Dtype, device: Device
-) -> Array:
+    source: Source | None, low: int, high: int, shape: Shape, dtype: Dtype, device: Device,
+    out: Array | None = None,
+) -> Array:  # fmt: skip
     """Integers in [low, high), of any dtype that holds them."""
-    rng, backend = _on(source, device)
-    with backend.use_device(device.index):
-        return rng.integers(low, high, shape, dtype)
+    law = "integers", low, high
+    return drawn(source, law, shape, INT64, device, dtype=dtype, out=out)
 
 
 def permutation(source: Source | None, n: int, dtype: Dtype, device: Device) -> Array:
@@ -282,11 +322,18 @@ def permutation(source: Source | None, n: int, dtype: Dtype, device: Device) -> 
         return rng.permutation(n, dtype)
 
 
-def bernoulli(source: Source | None, p: float | Array, shape: Shape, device: Device) -> Array:
-    """Booleans that are True with probability `p`, a number or an array of them."""
-    wide = getattr(p, "dtype", None) == np.float64
-    with backends.get(device.type).use_device(device.index):
-        return uniform(source, shape, np.dtype(np.float64 if wide else np.float32), device) < p
+def bernoulli(
+    source: Source | None, p: float | Array, shape: Shape, device: Device,
+    dtype: Dtype = BOOL, out: Array | None = None,
+) -> Array:  # fmt: skip
+    """Ones with probability `p`, a number or an array of them, and zeros: booleans by default."""
+    kind = np.dtype(np.float64 if getattr(p, "dtype", None) == np.float64 else np.float32)
+    arrays, numbers = ((p,), ()) if hasattr(p, "dtype") else ((), (p,))
+    return drawn(source, UNIFORM, shape, kind, device, _below, arrays, numbers, dtype, out)
+
+
+def _below(xp: Any, x: Array, p: Any) -> Array:
+    return x < p
 
 
 def bernoulli_bits(source: Source | None, p: float, shape: Shape, device: Device) -> Array:

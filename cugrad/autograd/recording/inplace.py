@@ -13,18 +13,18 @@ from ...dtypes import is_differentiable, type_name
 from ...dtypes import of as dtype_of
 from ...errors import NoArray
 from ...ops.table import TABLE, Op
-from ...tensor import Tensor, make
+from ...tensor import UNCOUNTED, Tensor, make
 from ..forward.dual import keep_tangents
 from ..forward.dual_inplace import apply_dual_inplace, copied, shares_memory
-from ..mode import state
+from ..mode import INFERRING, PLAIN, UNUSUAL, state, writes_watched
 from .fast import compile_change
 from .node import edge_of
 from .op_node import NO_PARAMS, new_node, plan_of
 from .operands import explain, plain, read_inputs, run_forward
 from .record import lifted, observed
-from .views import at_edge, changed, check_inplace, rebase
+from .views import at_edge, changed, check_inplace, is_part_of_recorded, rebase
 
-__all__ = ["apply_inplace", "check_cast"]
+__all__ = ["apply_inplace", "check_cast", "may_be_overwritten"]
 
 COPY = TABLE["copy"]
 DIRECT = 1 << 12  # elements from which on writing straight into place pays for its checks
@@ -72,6 +72,20 @@ def apply_inplace(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PAR
         return _dual(op, args, params)
     except NoArray as error:
         raise NotImplementedError(f"{op.name}_: {error}") from None
+
+
+def may_be_overwritten(t: Tensor) -> bool:
+    """Whether all that another value of a tensor asks for is `changed`, which counts it: it
+    is not recorded, and no observer or watcher is there.
+    """
+    mode = state.fast
+    if mode == UNUSUAL or writes_watched or state.before_write is not None:
+        return False
+    if mode == INFERRING:
+        return True
+    if t._counter is UNCOUNTED:
+        return False
+    return mode == PLAIN or not (t._requires_grad or t._rare is not None and is_part_of_recorded(t))
 
 
 def _dual(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0) -> Tensor:

@@ -18,6 +18,8 @@ open_levels: Callable[[], list[BatchLevel]] = list  # set by cugrad.autograd.tra
 class BatchedRng:
     """A stream of random numbers as the running vmaps let code inside see it."""
 
+    made_of: Any = None  # what is drawn has dims that a function need not know of
+
     def __init__(self, rng: Any) -> None:
         self._rng = rng
 

@@ -263,6 +263,8 @@ MANTISSA = {"float16": 11, "bfloat16": 8}
 class HostRng:
     """Random numbers of the host, from NumPy's counter-based Philox generator."""
 
+    made_of: Any = None  # no kernels are made
+
     def __init__(self, seed: int) -> None:
         self.seed = seed
         with unforked:  # NumPy imports its generators when they are first asked for

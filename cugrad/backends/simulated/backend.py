@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NoReturn
@@ -21,7 +21,7 @@ from .graphs import SimulatedLists, SimulatedNumbers, graph_function
 from .machine import Machine, SimulatedEvent, SimulatedStream
 from .memory import empty_pinned, pinned_of
 from .mirrors import MirroredRank
-from .namespace import SimulatedNamespace
+from .namespace import HOST, SimulatedNamespace
 from .rows import forward_of, gradients_of, in_place
 
 __all__ = ["MACHINE", "SimulatedBackend", "SimulatedRng"]
@@ -58,6 +58,28 @@ class SimulatedRng:
 
     def permutation(self, n: int, dtype: np.dtype[Any]) -> Array:
         return self._draw("permutation", n, dtype)
+
+    def made_of(
+        self, law: tuple[Any, ...], shape: tuple[int, ...], drawn: np.dtype[Any],
+        function: Callable[..., Any] | None, arrays: Sequence[Array], numbers: Sequence[Any],
+        dtype: np.dtype[Any], out: Array | None,
+    ) -> Array | None:  # fmt: skip
+        """As on CUDA, a kernel."""
+        name, *told = law
+        fits = out is not None and out.flags.c_contiguous
+        if out is not None and (not fits or (out.shape, out.dtype) != (shape, dtype)):
+            out = None
+
+        def draw(*hosts: np.ndarray[Any, Any], out: Any = None) -> Any:
+            x = getattr(self._host, name)(*told, shape, drawn)
+            x = x if function is None else function(HOST, x, *hosts, *numbers)
+            if out is None:
+                return x.astype(dtype, copy=False)
+            out[...] = x
+            return out
+
+        kind = self._backend.array_types[0]
+        return run(kind, f"random {name}", draw, arrays, {} if out is None else {"out": out})
 
     def poisson(self, rate: Array) -> Array:
         return self._draw("poisson", rate)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import pi
 from typing import Any
 
 import numpy as np
 
 from ... import dtypes
+from ...autograd.recording.inplace import may_be_overwritten
 from ...autograd.recording.record import recorded
+from ...autograd.recording.views import changed
 from ...backends import backend_of
 from ...backends.batched.arrays import levels_of
-from ...backends.several import at_home, cast
+from ...backends.several import cast
 from ...ops import random as draw
 from ...tensor import Tensor, make
 from .random import (
@@ -71,8 +74,16 @@ def _without_gradient(input: Tensor, drawn: Tensor) -> Tensor:
 # In place -----------------------------------------------------------------------------------------
 
 
-def overwritten(tensor: Tensor, array: Any) -> Tensor:
-    """A tensor with the elements of an array of its shape, cast."""
+def overwritten(tensor: Tensor, draw_to: Callable[[Any], Any]) -> Tensor:
+    """A tensor with the elements of an array of its shape, cast.
+
+    `draw_to` makes the array; it may write to the one that it is told, and answer with that.
+    """
+    home = tensor._array if may_be_overwritten(tensor) else None
+    array = draw_to(home)
+    if array is home:
+        changed(tensor)
+        return tensor
     if set(levels_of(array)) - set(levels_of(tensor._array)):
         raise RuntimeError(
             "vmap: Cannot ask for different inplace randomness on an unbatched tensor. This will "
@@ -89,9 +100,8 @@ def uniform_(
         raise RuntimeError(
             f"uniform_ expects to return a [from, to) range, but found from={from_} > to={to}"
         )
-    kind, shape = _float_dtype("uniform_", self.dtype), self._array.shape
-    array = draw.uniform(source_of(generator), shape, kind, self.device, from_, to)
-    return overwritten(self, array)
+    told = source_of(generator), self._array.shape, _float_dtype("uniform_", self.dtype)
+    return overwritten(self, lambda out: draw.uniform(*told, self.device, from_, to, out))
 
 
 def normal_(
@@ -100,8 +110,8 @@ def normal_(
     """Fills a tensor from the normal distribution; RuntimeError for a negative `std`."""
     if std < 0:
         raise RuntimeError(f"normal_ expects std >= 0.0, but found std {std}")
-    kind, shape = _float_dtype("normal_", self.dtype), self._array.shape
-    return overwritten(self, draw.normal(source_of(generator), shape, kind, self.device, mean, std))
+    told = source_of(generator), self._array.shape, _float_dtype("normal_", self.dtype)
+    return overwritten(self, lambda out: draw.normal(*told, self.device, mean, std, out))
 
 
 def log_normal_(
@@ -110,14 +120,22 @@ def log_normal_(
     """Fills a tensor with exp of normal numbers; `mean` and `std` are those of the normal ones."""
     if std <= 0:
         raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std}")
-    kind, shape = _drawn_dtype("log_normal_", self), self._array.shape
-    drawn = draw.normal(source_of(generator), shape, kind, self.device)
-    with at_home(self._array), backend_of(drawn).quiet():
-        return overwritten(self, draw.made_of(drawn, _log_normal, std, mean))
+    kind = _drawn_dtype("log_normal_", self)
+    return _computed(self, generator, draw.NORMAL, kind, _log_normal, std, mean)
 
 
 def _log_normal(xp: Any, x: Any, std: float, mean: float) -> Any:
     return xp.exp(x * std + mean)
+
+
+def _computed(
+    self: Tensor, generator: Generator | None, law: Any, kind: np.dtype[Any], function: Any,
+    *numbers: float,
+) -> Tensor:  # fmt: skip
+    """A tensor filled with a function of numbers of a law, which are drawn in the dtype `kind`."""
+    told = source_of(generator), law, self._array.shape, kind, self.device, function, (), numbers
+    with backend_of(self._array).quiet():
+        return overwritten(self, lambda out: draw.drawn(*told, self._array.dtype, out))
 
 
 def _drawn_dtype(name: str, tensor: Tensor) -> np.dtype[Any]:
@@ -132,10 +150,9 @@ def exponential_(self: Tensor, lambd: float = 1, *, generator: Generator | None 
     """Fills a tensor from the exponential distribution with mean 1 / lambd."""
     if lambd <= 0:
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
-    kind, shape = _drawn_dtype("exponential_", self), self._array.shape
-    return overwritten(
-        self, draw.exponential(source_of(generator), shape, kind, self.device, lambd)
-    )
+    _drawn_dtype("exponential_", self)  # which says what has none
+    told = source_of(generator), self._array.shape, self._array.dtype
+    return overwritten(self, lambda out: draw.exponential(*told, self.device, lambd, out))
 
 
 def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
@@ -149,10 +166,8 @@ def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) ->
         raise NotImplementedError(f'"geometric_" not implemented for {self.dtype}')
     wide = self.dtype is dtypes.float64
     kind = np.dtype("float64" if wide else "float32")
-    drawn = draw.uniform(source_of(generator), self._array.shape, kind, self.device)
     least, mean = float(np.finfo(kind).eps) / 2, 1.0 / -float(np.log1p(-p))
-    with at_home(self._array):
-        return overwritten(self, draw.made_of(drawn, _geometric, least, mean))
+    return _computed(self, generator, draw.UNIFORM, kind, _geometric, least, mean)
 
 
 def _geometric(xp: Any, x: Any, least: float, mean: float) -> Any:
@@ -165,10 +180,8 @@ def cauchy_(
     """Fills a tensor from the Cauchy distribution: median + sigma tan(pi (u - 1/2))."""
     if sigma <= 0:
         raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma}")
-    kind, shape = _drawn_dtype("cauchy_", self), self._array.shape
-    drawn = draw.uniform(source_of(generator), shape, kind, self.device)
-    with at_home(self._array):
-        return overwritten(self, draw.made_of(drawn, _cauchy, sigma, median))
+    kind = _drawn_dtype("cauchy_", self)
+    return _computed(self, generator, draw.UNIFORM, kind, _cauchy, sigma, median)
 
 
 def _cauchy(xp: Any, x: Any, sigma: float, median: float) -> Any:
@@ -180,8 +193,8 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None
     chance = p._array if isinstance(p, Tensor) else p
     if not isinstance(p, Tensor) and not 0 <= p <= 1:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
-    drawn = draw.bernoulli(source_of(generator), chance, self._array.shape, self.device)
-    return overwritten(self, drawn)
+    told = source_of(generator), chance, self._array.shape, self.device, self._array.dtype
+    return overwritten(self, lambda out: draw.bernoulli(*told, out))
 
 
 def random_(
@@ -196,10 +209,8 @@ def random_(
         from_, to = 0, _one_past(self._array.dtype) if from_ is None else from_
     from_ = 0 if from_ is None else from_
     check_bounds(from_, to, self.dtype)
-    kind, shape = self._array.dtype, self._array.shape
-    return overwritten(
-        self, draw.integers(source_of(generator), from_, to, shape, kind, self.device)
-    )
+    told = source_of(generator), from_, to, self._array.shape, self._array.dtype, self.device
+    return overwritten(self, lambda out: draw.integers(*told, out))
 
 
 def _one_past(kind: np.dtype[Any]) -> int:

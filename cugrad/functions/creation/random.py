@@ -14,7 +14,6 @@ from ...autograd.recording.record import recorded
 from ...autograd.transforms import running
 from ...backends import backend_of, started
 from ...backends.batched.arrays import plain
-from ...backends.several import cast
 from ...cuda import seeding
 from ...device import default_device
 from ...device import device as Device
@@ -385,8 +384,8 @@ def bernoulli(
     elif can_be_read(input) and not bool(((array >= 0) & (array <= 1)).all()):
         raise RuntimeError("bernoulli: Expected p_in >= 0 && p_in <= 1 to be true, but got false")
     chance = array if p is None else p
-    trials = draw.bernoulli(source_of(generator), chance, array.shape, input.device)
-    drawn = make(cast(trials, array.dtype))
+    told = source_of(generator), chance, array.shape, input.device, array.dtype
+    drawn = make(draw.bernoulli(*told))
     return recorded.copy(input, drawn) if input._requires_grad else drawn
 
 
@@ -415,9 +414,9 @@ def normal(
         return _finish(array, requires_grad)
     shape = np.broadcast_shapes(*[tuple(x.shape) for x in tensors])
     kind = _float_dtype("normal", tensors[0].dtype)
-    noise = draw.normal(source_of(generator), shape, kind, tensors[0].device)
     mean, std = (x._array if isinstance(x, Tensor) else x for x in (mean, std))
-    drawn = make((noise * std + mean).astype(kind, copy=False))
+    told = source_of(generator), shape, kind, tensors[0].device
+    drawn = make(draw.normal_around(*told, mean, std))
     if tensors[0]._requires_grad and tensors[0]._array.shape == shape:
         return recorded.copy(tensors[0], drawn)
     return drawn

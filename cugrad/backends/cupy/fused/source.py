@@ -10,8 +10,8 @@ from .expressions import COMPLEX, STORED, device_functions, number_format, state
 from .layouts import Layout
 
 __all__ = [
-    "THREADS", "by_size", "coordinates", "element", "fields", "headers_of", "kernel_source",
-    "offsets", "stored", "struct_format",
+    "C_NUMBERS", "THREADS", "by_size", "coordinates", "element", "fields", "headers_of",
+    "kernel_source", "offsets", "stored", "struct_format",
 ]  # fmt: skip
 
 THREADS = 256

@@ -7,7 +7,10 @@ numbers: as easy as 1, 2, 3", SC 2011, doi:10.1145/2063384.2063405.
 
 from __future__ import annotations
 
-__all__ = ["DEVICE", "NAMES", "SOURCE"]
+from collections.abc import Sequence
+from typing import NamedTuple
+
+__all__ = ["DEVICE", "LAWS", "NAMES", "SOURCE", "Law", "kernel"]
 
 # The device functions; other sources may begin with them.
 DEVICE = r"""
@@ -91,54 +94,71 @@ _EACH_BLOCK = """
 """
 
 
-def _kernel(name: str, element: str, extra: str, per_block: int, body: str) -> str:
-    """A kernel that fills `out[0:n]` with `per_block` values out of each block of four words."""
+class Law(NamedTuple):
+    """How numbers are made of a block of four words: `per_block` values of a C type, by name `v`.
+
+    `told` are the parameters of a kernel that `body` reads.
+    """
+
+    element: str
+    per_block: int
+    body: str
+    told: str = ""
+
+
+LAWS = {
+    "uniform_float": Law(
+        "float", 4,
+        "v[0] = unit_float(w.x, bits); v[1] = unit_float(w.y, bits);\n"
+        "        v[2] = unit_float(w.z, bits); v[3] = unit_float(w.w, bits);",
+        ", int bits",
+    ),
+    "uniform_double": Law(
+        "double", 2, "v[0] = unit_double(w.x, w.y); v[1] = unit_double(w.z, w.w);"
+    ),
+    "normal_float": Law(
+        "float", 4, "normal_floats(w.x, w.y, v, v + 1); normal_floats(w.z, w.w, v + 2, v + 3);"
+    ),
+    "normal_double": Law("double", 2, "normal_doubles(w, v, v + 1);"),
+    "integers": Law(
+        "long long", 2,
+        "v[0] = (long long)((u64)low + below((u64)w.y << 32 | w.x, range));\n"
+        "        v[1] = (long long)((u64)low + below((u64)w.w << 32 | w.z, range));",
+        ", long long low, u64 range",
+    ),
+}  # fmt: skip
+
+
+def kernel(
+    name: str, law: Law, element: str, told: str = "", lines: Sequence[str] = (),
+    value: str = "v[j]",
+) -> str:  # fmt: skip
+    """A kernel that fills `out[0:n]` with what is computed of numbers of a law: `value`, behind
+    `lines`, in which v[j] is the number for the place `at`. `told` are more parameters.
+    """
+    per_block = law.per_block
     loop = _EACH_BLOCK.replace("PER_BLOCK", str(per_block))
+    statements = "".join(f"            {line}\n" for line in lines)
     return f"""
-extern "C" __global__ void {name}({element}* out, u64 n, u64 seed, u64 offset, u64 place{extra})
-{{{loop}        {element} v[{per_block}];
-        {body}
-        for (int j = 0; j < {per_block}; ++j)
-            if (i * {per_block} + j < n) out[i * {per_block} + j] = v[j];
+extern "C" __global__ void {name}(
+    {element}* out, u64 n, u64 seed, u64 offset, u64 place{law.told}{told})
+{{{loop}        {law.element} v[{per_block}];
+        {law.body}
+        for (int j = 0; j < {per_block}; ++j) {{
+            const u64 at = i * {per_block} + j;
+            if (at >= n) break;
+{statements}            out[at] = {value};
+        }}
     }}
 }}
 """
 
 
-NAMES = (
-    "philox_uniform_float",
-    "philox_uniform_double",
-    "philox_normal_float",
-    "philox_normal_double",
-    "philox_integers",
-    "philox_bits",
-    "philox_place",
-)
+NAMES = (*[f"philox_{name}" for name in LAWS], "philox_bits", "philox_place")
 
 SOURCE = (
     DEVICE
-    + _kernel(
-        "philox_uniform_float", "float", ", int bits", 4,
-        "v[0] = unit_float(w.x, bits); v[1] = unit_float(w.y, bits);\n"
-        "        v[2] = unit_float(w.z, bits); v[3] = unit_float(w.w, bits);",
-    )
-    + _kernel(
-        "philox_uniform_double", "double", "", 2,
-        "v[0] = unit_double(w.x, w.y); v[1] = unit_double(w.z, w.w);",
-    )
-    + _kernel(
-        "philox_normal_float", "float", "", 4,
-        "normal_floats(w.x, w.y, v, v + 1); normal_floats(w.z, w.w, v + 2, v + 3);",
-    )
-    + _kernel(
-        "philox_normal_double", "double", "", 2,
-        "normal_doubles(w, v, v + 1);",
-    )
-    + _kernel(
-        "philox_integers", "long long", ", long long low, u64 range", 2,
-        "v[0] = (long long)((u64)low + below((u64)w.y << 32 | w.x, range));\n"
-        "        v[1] = (long long)((u64)low + below((u64)w.w << 32 | w.z, range));",
-    )
+    + "".join(kernel(f"philox_{name}", law, law.element) for name, law in LAWS.items())
     # Whether the numbers of philox_uniform_float are below p, eight to a byte, the first in the top
     # bit: n bytes, of `count` numbers.
     + """
