@@ -19,7 +19,7 @@ from .kept import Switch, of_thread
 __all__ = [
     "DisableTorchFunction", "DisableTorchFunctionSubclass", "Unasked", "are_asked", "asked",
     "give_code", "gives_base", "here", "meets", "newly_asked", "overloaded", "overridable",
-    "overrides", "plainly", "switch_on", "taking_no_calls", "when_switched_on",
+    "overrides", "plainly", "switch_on", "taking_no_calls", "unasked", "when_switched_on",
 ]  # fmt: skip
 
 
@@ -93,6 +93,14 @@ class DisableTorchFunction(DisableTorchFunctionSubclass):
 
     def change(self, before: Any) -> None:
         vars(here).update(subclasses=False, all=False)
+
+
+def unasked(function: Callable[..., Any], *args: Any) -> Any:
+    """The result of a function of the library, which asks neither classes nor modes within it."""
+    if not TWINS:
+        return function(*args)
+    with DisableTorchFunction():
+        return function(*args)
 
 
 class _Without(Switch):

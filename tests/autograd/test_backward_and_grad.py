@@ -779,3 +779,22 @@ def test_numpy_scalars_as_operands(lib: Any) -> None:
     assert y.dtype is lib.float32
     y.sum().backward()
     assert x.grad.tolist() == [2.5, 2.5] and x.grad.dtype is lib.float32
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+@pytest.mark.parametrize("use_twice", [False, True])
+def test_what_is_whole_is_added_before_a_pass_within(
+    lib: Any, hooked: bool, use_twice: bool
+) -> None:
+    """A sum's bits depend on its order: PyTorch's, whether a leaf has hooks or not."""
+    much = 2.0**53
+    x = leaf(lib, 1)
+    if hooked:
+        x.register_post_accumulate_grad_hook(lambda t: None)
+    x.backward(x.detach())
+    within = lib.utils.checkpoint.checkpoint(
+        lambda start: x * -much, leaf(lib, 0), use_reentrant=True
+    )
+    late = x + 0 if use_twice else None
+    (within + x * much + (0 if late is None else late)).sum().backward()
+    assert x.grad.tolist() == [(1 + (much + use_twice)) - much]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import copy
 import inspect
 import pickle
@@ -238,6 +239,25 @@ def test_values_and_gradients_are_those_of_a_tensor() -> None:
     first, second = (cugrad.autograd.grad(loss(t, s), t, create_graph=True)[0].square().sum()
                      for t, s in ((w, x), (v, x.as_subclass(Image))))  # fmt: skip
     assert cugrad.equal(*(cugrad.autograd.grad(g, t)[0] for g, t in ((first, w), (second, v))))
+
+
+@pytest.mark.parametrize("with_mode", [False, True])
+def test_formulas_ask_no_one(lib: Any, with_mode: bool) -> None:
+    """What is saved is of a class; so is a gradient that a hook gives, which meets another."""
+    S, Mode, seen = loggers(lib)
+    x = lib.tensor([0.5, 2.0], requires_grad=True)
+    special = x.as_subclass(S)
+    y = (special * special + special).log2().as_subclass(lib.Tensor)
+    y.register_hook(lambda g: lib.Tensor.as_subclass(g, S) if g.requires_grad else None)
+    ones = lib.ones(2)
+    with Mode() if with_mode else contextlib.nullcontext():
+        del seen[:]
+        (g,) = lib.autograd.grad(y, x, ones, create_graph=True)
+        for _ in range(2):
+            lib.autograd.backward(lib.Tensor.as_subclass(g, lib.Tensor), ones, create_graph=True)
+        called = {str(each[each[0] == "mode"]).rpartition(".")[2] for each in seen}
+    assert called <= {"grad", "backward", "as_subclass", "__get__", "None"}  # torch.autograd
+    assert x.grad.shape == (2,)
 
 
 def test_a_changed_view_of_a_subclass_has_its_history() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from sys import getrefcount
 from typing import Any
@@ -15,6 +15,7 @@ from ...backends.copies import is_dense
 from ...backends.owners import has_all_alone
 from ...backends.several import several, there
 from ...errors import NoArray
+from ...runtime.dispatching import unasked
 from ...runtime.kept import of_thread
 from ...tensor import Tensor, make
 from ..anomaly_mode import guarded
@@ -87,6 +88,7 @@ class BackwardPass:
         self.number = next_pass()
         self.kind: type = Tensor  # of most gradients
         self._reached: set[Any] | None = None
+        self.visited: Any = None  # a node that runs, or has, of those for which there is `visit`
 
     def will_visit(self, edge: Any) -> bool:
         """Whether this pass computes the gradient of an edge (or has done so)."""
@@ -218,6 +220,23 @@ class BackwardPass:
         except MemoryError as error:
             raise self._full(node, g, error) from None
 
+    def visit_whole(self) -> None:
+        """Visits the leaves to which no more gradients come: before a pass within this one, which
+        may add to them too. So sums have PyTorch's order.
+        """
+        leaves = [end for _, end in self.heap if isinstance(end, Tensor)]
+        if not leaves or not self.accumulating:
+            return
+        edges = () if self.visited is None else self.visited.edges
+        ahead = [end for _, end in self.heap if not isinstance(end, Tensor)]
+        ahead += [end_of(edge) for edge in edges if edge is not None]
+        whole = set(leaves).difference(reachable(ahead))
+        self.heap[:] = [entry for entry in self.heap if entry[1] not in whole]
+        heapify(self.heap)
+        visit_leaf = self._steps()[1]
+        for leaf in [x for x in leaves if x in whole]:
+            visit_leaf(leaf, wrapped(self.grads.pop(leaf)), False)
+
     def _steps(self) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], bool]:
         """Visiting a node, visiting a leaf and sending a gradient, with what this pass needs
         around each; and whether every node is to be visited so, and none in the loop itself.
@@ -248,6 +267,7 @@ class BackwardPass:
 
     def visit(self, node: Any, g: Any) -> Any:
         """Runs a node in the general way: with hooks, captures and observers."""
+        self.visited = node
         several = type(g) is list
         gradients = g if several else [None if g is NOTHING else g]
         rare: NodeRare | None = node.rare
@@ -297,6 +317,7 @@ class BackwardPass:
 
     def visit_leaf(self, leaf: Tensor, g: Any, exclusive: bool) -> None:
         """Hooks of a leaf, then its gradient is captured or accumulated."""
+        self.visited = None
         rare = leaf._rare
         hooks: NodeRare | None = None if rare is None else rare.leaf
         g = None if g is NOTHING else g
@@ -322,7 +343,7 @@ class BackwardPass:
             if g is None or not leaf._requires_grad:  # as it may be since the graph was made
                 pass
             elif self.recording:
-                accumulate_recorded(leaf, g)
+                unasked(accumulate_recorded, leaf, g)
             else:
                 accumulate(leaf, g, exclusive)
         for observer in reversed(observers):

@@ -231,6 +231,8 @@ def run_backward(
             targets=targets, accumulating=accumulating,
         )  # fmt: skip
         return run_in_thread(again)
+    if task.running and accumulating:
+        task.running[-1].visit_whole()
     captures: dict[Any, list[int]] | None = None
     needed: set[Any] | None = None
     starts = [end_of(edge) for edge, _ in roots]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import add
 from typing import Any
 
 from ...backends import Backend, on_register
+from ...runtime.dispatching import TWINS, unasked
 
 __all__ = ["add_to", "plus"]
 
@@ -23,7 +25,9 @@ on_register(_enter)
 def plus(a: Any, b: Any) -> Any:
     """`a + b`, of arrays or Tensors."""
     kernels = _kernels.get(type(a))
-    return a + b if kernels is None else kernels[0](a, b)
+    if kernels is not None:
+        return kernels[0](a, b)
+    return unasked(add, a, b) if TWINS else a + b
 
 
 def add_to(a: Any, b: Any) -> Any:

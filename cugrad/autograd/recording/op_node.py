@@ -10,6 +10,7 @@ from ...backends import on_register
 from ...dtypes import is_half
 from ...ops.promotion import is_exact
 from ...ops.table import ELEMENTWISE, SAME, Op, raw
+from ...runtime.dispatching import unasked
 from ...tensor import Tensor
 from ..anomaly_mode import note
 from ..mode import anomaly, state
@@ -76,8 +77,11 @@ class OpPlan:
         return self._vjp(node, g, raw, saving.arrays(node) if saved is None else saved)
 
     def vjp_recorded(self, node: OpNode, g: Any) -> Any:
-        """The gradients of the inputs, Tensors from Tensors, so that they can be differentiated."""
-        return self._vjp(node, g, recorded, saving.tensors(node))
+        """The gradients of the inputs, Tensors from Tensors, so that they can be differentiated.
+
+        As in PyTorch, the classes of what is saved get no calls of formulas.
+        """
+        return unasked(self._vjp, node, g, recorded, saving.tensors(node))
 
     def _vjp(self, node: OpNode, g: Any, m: Any, saved: tuple[Any, ...]) -> Any:
         meta = node.meta
