@@ -29,6 +29,7 @@ class Features:
     workspace_bytes = 2 << 20  # which an op may borrow, for the columns of a convolution
     cast: Any = None  # a quicker way to another dtype than that of arrays
     copied: Any = None  # and to a copy in some order
+    in_memory_order: Any = None  # has a function of elements answer in that of its operands
     codecs: Any = None  # kernels that encode and decode in one pass, see memory/codecs.py
     # a sparse matrix times a dense one, and elements of a product, see ops/linalg/sparse.py
     sparse_product: Any = None

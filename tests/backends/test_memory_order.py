@@ -179,3 +179,15 @@ else:
         turned = table.t() * cugrad.arange(6.0, device="cuda").reshape(3, 2)
         (rows.sum() + turned.sum()).backward()
         assert table.grad.tolist() == [[0, 2, 4], [3, 5, 7]]
+
+    def test_results_within_a_vmap_lie_as_operands_do() -> None:
+        x = cugrad.arange(120.0, device="cuda").reshape(SHAPE).permute(*LAST)
+        like = cugrad.arange(120.0).reshape(SHAPE).permute(*LAST)
+        vmap = cugrad.func.vmap
+        for within in (
+            lambda x: x * 2, lambda x: x * x.new_ones(5, 1), vmap(lambda x: x > 3),
+            vmap(lambda x: x.exp() + x),
+        ):  # fmt: skip
+            got, want = (vmap(within)(a) for a in (x, like))
+            assert got.stride() == want.stride() == x.stride()
+            cugrad.testing.assert_close(got.cpu(), want)

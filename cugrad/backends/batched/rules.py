@@ -55,6 +55,7 @@ class BatchedNamespace:
     cache_elements = None  # there are more values than elements
     sums_by_blas = sorts_at_once = False
     cast = copied = None  # by methods of arrays
+    in_memory_order = None  # as the parent has functions
     sparse_product = sampled_product = None  # by what they are made of
     put_at = staticmethod(put_at)
 
@@ -165,7 +166,9 @@ def _elementwise(backend: BatchedBackend, inner: Any, *args: Any, **kwargs: Any)
     values = [*args, *kwargs.values()]
     ndim = max((v.ndim for v in args if hasattr(v, "ndim")), default=0)
     values = [padded(v.values, ndim) if is_of(backend, v) else v for v in values]
-    operands = values[: len(args)]
+    operands, ordered = values[: len(args)], backend.parent.xp.in_memory_order
+    if ordered is not None and not kwargs:
+        inner = ordered(inner)
     return closed(backend, inner(*operands, **dict(zip(names, values[len(args) :], strict=True))))
 
 

@@ -90,6 +90,7 @@ class CupyNamespace(Features):
     codecs = CodecKernels()
     matmul = staticmethod(matmul)
     copied, copyto = staticmethod(order.copied), staticmethod(copyto)
+    in_memory_order = staticmethod(order.in_memory_order)
     linalg, fft = CheckedLinalg(), KeptFFT()
     lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=as_strided))
     special = CupyxSpecial()
