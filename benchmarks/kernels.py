@@ -328,6 +328,10 @@ def vectors() -> list[Case]:
             ("bernoulli_ of chances", lambda a, half, whole: half.bernoulli_(a)),
             ("normal of means", lambda a, half, whole: torch.normal(a, 2.0)))],
         Case("histc", lambda: (tensor(8, 8).detach(),), lambda a: a.histc(9, 0, 1), "2/0", 3, 0),
+        Case("tril_indices", one, lambda a: torch.tril_indices(8, 6, 1), "1/0", 1, 0),
+        Case("triu_indices, int32", one, lambda a: torch.triu_indices(8, 6, dtype=torch.int32),
+             "1/0", 1, 0),
+        Case("hann_window", one, lambda a: torch.hann_window(9), "5/0", 1, 0),
         Case("Tensor.unfold", one, lambda a: a.unfold(1, 3, 1), "0/2", 0, 1),
         Case("gather of a part", one, lambda a: a.gather(0, few), "1/2", 1, 1),
     ]  # fmt: skip

@@ -124,6 +124,9 @@ class Backend(Protocol):
     def graph_function(
         self, name: str, results: list[Any], arrays: Sequence[Array], targets: Any = None
     ) -> Callable[[Sequence[Array]], list[Array]]: ...  # of those that make kernels: see `traced`
+    def table_function(
+        self, name: str, element: Any, shape: Sequence[int]
+    ) -> Callable[[], Array]: ...  # of those, too: new arrays of what is traced of their places
     def list_kernels(self, graph_of: Any) -> Any: ...  # `traced.lists`
     def number_kernels(self, graph: Any) -> Any: ...
 

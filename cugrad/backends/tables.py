@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import is_floating
 from . import backend_of
 from .several import there
 from .traced.arrays import Trace, Untraceable
@@ -28,7 +27,7 @@ MOST_KERNELS = 512  # that are kept; then it begins anew
 MOST_TABLES, MOST_BYTES = 64, 1 << 20  # that are kept on devices, of so many bytes each
 FLOAT64 = np.dtype("float64")
 
-_kernels: dict[Any, Callable[[list[Array]], list[Array]] | None] = {}
+_kernels: dict[Any, Callable[[], Array] | None] = {}
 _tables: dict[Any, Array] = {}
 _giving_back: set[Any] = set()  # backends that have `_tables` forgotten when memory is short
 
@@ -51,11 +50,10 @@ def table_of(backend: Any, shape: Shape, dtype: Any, function: Function, *number
     """
     if backend.device_type == "cpu":
         return _on_host(shape, function, numbers).astype(dtype)
-    places = _places(backend.xp, shape)
-    kernel = _kernel(backend, shape, dtype, function, numbers, places)
+    kernel = _kernel(backend, shape, np.dtype(dtype), function, numbers)
     if kernel is not None:
-        return kernel(places)[0].astype(dtype, copy=False)
-    return function(backend.xp, *places, *numbers).astype(dtype)
+        return kernel()
+    return function(backend.xp, *_places(backend.xp, shape), *numbers).astype(dtype)
 
 
 def _kept(
@@ -111,9 +109,8 @@ def _places(xp: Any, shape: Shape) -> list[Array]:
 
 
 def _kernel(
-    backend: Any, shape: Shape, dtype: Any, function: Function, numbers: tuple[Any, ...],
-    places: list[Array],
-) -> Any:  # fmt: skip
+    backend: Any, shape: Shape, dtype: np.dtype[Any], function: Function, numbers: tuple[Any, ...]
+) -> Any:
     """The kernel that makes such a table; None where there can be none."""
     if not (backend.makes_kernels and wanted.fused) or 0 in shape:
         return None
@@ -121,20 +118,17 @@ def _kernel(
     if key not in _kernels:
         if len(_kernels) >= MOST_KERNELS:
             _kernels.clear()
-        _kernels[key] = _made(backend, shape, dtype, function, numbers, places)
+        _kernels[key] = _made(backend, shape, dtype, function, numbers)
     return _kernels[key]
 
 
 def _made(
-    backend: Any, shape: Shape, dtype: Any, function: Function, numbers: tuple[Any, ...],
-    places: list[Array],
-) -> Any:  # fmt: skip
+    backend: Any, shape: Shape, dtype: np.dtype[Any], function: Function, numbers: tuple[Any, ...]
+) -> Any:
     trace = Trace(shape)
     inputs = [trace.input(d, FLOAT64) for d in range(len(shape))]
     try:
-        element = function(TracedNamespace(), *inputs, *numbers)
-        if is_floating(np.dtype(dtype)):  # no kernel is made of whole numbers
-            element = element.astype(dtype)
-        return backend.graph_function(f"table_{function.__name__}", [element], places)
+        element = function(TracedNamespace(), *inputs, *numbers).astype(dtype)
+        return backend.table_function(f"table_{function.__name__.strip('_')}", element, shape)
     except Untraceable:
         return None

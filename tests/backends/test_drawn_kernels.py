@@ -50,7 +50,7 @@ if fake_cuda.REAL is None:
             assert needs.registers <= 64 and needs.frame <= 40, (needs, source)
 
 else:
-    from cugrad.backends.cupy.fused import draws
+    from cugrad.backends.cupy.fused import elements
 
     @pytest.fixture(scope="module", autouse=True)
     def compiled() -> Iterator[None]:
@@ -212,12 +212,12 @@ else:
     def test_numbers_are_told_and_compile_nothing() -> None:
         x = cugrad.empty(5)
         x.uniform_(1.0, 2.0)
-        before = len(draws._kernels)
+        before = len(elements._kernels)
         for high in (3.0, 4, 5.5):
             assert 0 <= float(x.uniform_(0, high).max()) < high
-        assert len(draws._kernels) == before
+        assert len(elements._kernels) == before
 
     def test_the_sources_are_written_down() -> None:
-        assert draws._kernels
+        assert elements._kernels
         if SOURCES in os.environ:
-            Path(os.environ[SOURCES]).write_text(json.dumps(list(draws._kernels)))
+            Path(os.environ[SOURCES]).write_text(json.dumps(list(elements._kernels)))

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable
+from itertools import product
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("cupy", reason="CuPy is not installed")
 
 import cugrad as torch
+from cugrad.functions.creation.grids import _triangle_place
+from tests.backends import cuda_toolchain as toolchain
 from tests.support import fake_cuda
 
 ON_DEVICE = fake_cuda.REAL is not None or torch.cuda.is_available()
 F: Any = torch.nn.functional
+SOURCES = "CUGRAD_TEST_SOURCES"
 
 TABLES: dict[str, Callable[[Any], Any]] = {
     "bilinear": lambda x: F.interpolate(x, (7, 3), mode="bilinear"),
@@ -37,8 +45,25 @@ TABLES: dict[str, Callable[[Any], Any]] = {
 if not ON_DEVICE:
 
     @pytest.mark.parametrize("fused", [False, True])
-    def test_over_the_fake_cuda(fused: bool) -> None:
+    def test_over_the_fake_cuda(
+        fused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(SOURCES, str(tmp_path / "sources.json"))
         fake_cuda.passed(__file__, fused=fused)
+        sources = toolchain.some_of(json.loads((tmp_path / "sources.json").read_text()))
+        assert bool(sources) == fused
+        toolchain.nvrtc()
+        for source, needs in zip(sources, toolchain.compile_together(sources, "90"), strict=True):
+            assert needs.registers <= 64 and not needs.spills, (needs, source)
+
+    def test_places_are_right_where_a_root_is_rounded() -> None:
+        """At both ends of a row, in triangles of so many places that float64 holds few more."""
+        for first, k in product((1, 2, 1000, 10**7), (1, 2, 3, 10**6, 10**7 + 1, 4 * 10**7)):
+            begin = k * first + k * (k - 1) // 2
+            told = 5, first, 10**8, 2**53, 10**9
+            for place, row, column in ((begin, k, 0), (begin - 1, k - 1, first + k - 2)):
+                found = [_triangle_place(np, line, float(place), *told) for line in (0, 1)]
+                assert found == [row + 5, column]
 
 else:
 
@@ -64,6 +89,31 @@ else:
         F.interpolate(x, (7, 3))
         F.adaptive_avg_pool2d(x, (2, 4))
         assert tables._kernels and None not in tables._kernels.values()
+
+    @pytest.mark.parametrize("name", ["tril_indices", "triu_indices"])
+    def test_triangles_are_those_of_the_host(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        call = getattr(torch, name)
+        told = [*product((0, 1, 2, 5), (0, 1, 3, 5, 8), (-6, -2, -1, 0, 1, 3, 9)), (1100, 1050, 2)]
+        for kind, (row, col, offset) in product((torch.int64, torch.int32), told):
+            if kind is torch.int32:  # and numbers of 64 bits in the kernel
+                monkeypatch.setattr("cugrad.backends.cupy.fused.tables.WIDE", 1)
+            found = call(row, col, offset, dtype=kind, device="cuda")
+            assert found.dtype is kind
+            assert torch.equal(found.cpu(), call(row, col, offset, dtype=kind, device="cpu"))
+
+    @pytest.mark.parametrize("kind", ["float32", "float64", "float16", "bfloat16"])
+    def test_windows_are_those_of_the_host(kind: str) -> None:
+        for n, periodic in product((1, 2, 7, 300), (False, True)):
+            told: Any = {"periodic": periodic, "dtype": getattr(torch, kind)}
+            found = torch.hann_window(n, device="cuda", **told).cpu().double()
+            near = {"float16": 1e-3, "bfloat16": 8e-3}.get(kind, 1e-7)
+            assert torch.allclose(found, torch.hann_window(n, device="cpu", **told).double(), near)
+
+    def test_the_sources_are_written_down() -> None:
+        from cugrad.backends.cupy.fused.elements import _kernels
+
+        if SOURCES in os.environ:
+            Path(os.environ[SOURCES]).write_text(json.dumps(list(_kernels)))
 
     def test_tables_are_kept_by_stream_and_given_back() -> None:
         from cugrad.backends import tables

@@ -24,6 +24,7 @@ from .capture import CudaCapture
 from .fused import rows as fused
 from .fused.lists import ListKernels, NumberKernels
 from .fused.sums import add_to, plus
+from .fused.tables import table_function
 from .namespace import CupyNamespace
 from .placing import PlacedNamespace, placed
 from .probe import why_uncompilable
@@ -128,6 +129,10 @@ class CupyBackend:
         """
         run = fused.graph_plan(name, results, arrays, targets).run
         return placed(run, strict=True) if several.devices else run
+
+    def table_function(self, name: str, element: Any, shape: Sequence[int]) -> Callable[[], Array]:
+        """A kernel that makes arrays of what is traced of their places; see `fused.tables`."""
+        return table_function(name, element, shape)
 
     def list_kernels(self, graph_of: MakeListGraph) -> ListKernels:
         """Kernels that change lists of arrays in place, few launches for all; see `fused.lists`."""

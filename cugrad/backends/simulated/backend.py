@@ -17,7 +17,7 @@ from ..wanted import wanted
 from .array import SimulatedArray, run
 from .attention import attention, attention_backward, attention_of_mask
 from .cost import Model
-from .graphs import SimulatedLists, SimulatedNumbers, graph_function
+from .graphs import SimulatedLists, SimulatedNumbers, graph_function, table_function
 from .machine import Machine, SimulatedEvent, SimulatedStream
 from .memory import empty_pinned, pinned_of
 from .mirrors import MirroredRank
@@ -174,6 +174,10 @@ class SimulatedBackend:
     ) -> Callable[[Any], list[Array]]:  # fmt: skip
         """Traced results of arrays like these, at the cost of the kernel that CUDA has of them."""
         return graph_function(self._kind, name, results, arrays, targets)
+
+    def table_function(self, name: str, element: Any, shape: Sequence[int]) -> Callable[[], Array]:
+        """What makes arrays of what is traced of their places, at the cost of a kernel."""
+        return table_function(self._kind, name, element, shape)
 
     def list_kernels(self, graph_of: Any) -> SimulatedLists:
         """What changes lists of arrays in place, at the cost of few launches for all."""

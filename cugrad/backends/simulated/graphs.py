@@ -24,7 +24,7 @@ from ..traced.rows import demand_floats, demand_work, summed_together
 from .array import run
 from .namespace import HOST
 
-__all__ = ["SimulatedLists", "SimulatedNumbers", "graph_function"]
+__all__ = ["SimulatedLists", "SimulatedNumbers", "graph_function", "table_function"]
 
 Array = Any  # of the device
 Host = np.ndarray[Any, Any]
@@ -48,6 +48,19 @@ def graph_function(
         return tuple([_fitted(v, shape, to, x.dtype) for v, to, x in zip(values, shapes, results)])
 
     return lambda arrays: list(run(kind, name, function, tuple(arrays), {}))
+
+
+def table_function(
+    kind: Any, name: str, element: Traced, shape: Sequence[int]
+) -> Callable[[], Array]:
+    """See `CupyBackend.table_function`."""
+
+    def function() -> Host:
+        places = np.indices(shape, np.float64, sparse=True)
+        (value,) = evaluated(HOST, [element], places)
+        return np.array(np.broadcast_to(value, shape), element.dtype)
+
+    return lambda: run(kind, name, function, (), {})
 
 
 def _fitted(value: Any, shape: tuple[int, ...], target: tuple[int, ...], dtype: Any) -> Host:

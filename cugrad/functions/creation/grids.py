@@ -10,6 +10,7 @@ import numpy as np
 from ...autograd.recording.record import recorded
 from ...backends import get
 from ...backends.several import at_home, beside
+from ...backends.tables import table_of
 from ...device import default_device
 from ...device import device as Device
 from ...dtypes import as_dtype
@@ -122,29 +123,68 @@ def _triangle(
             raise RuntimeError(f"{name} must be non-negative, got {n} ({function})")
     place = default_device() if device is None else Device(device)
     backend = get(place.type)
-    kind = as_dtype(dtype).numpy if dtype is not None else "int64"
+    kind = as_dtype(dtype).numpy if dtype is not None else np.dtype("int64")
     with backend.use_device(place.index):
-        return _finish(_in_triangle(backend.xp, row, col, offset, lower, kind), requires_grad)
+        told = row, col, offset, lower, kind
+        there = _listed_triangle(*told) if place.type == "cpu" else _computed(backend, *told)
+        return _finish(there, requires_grad)
 
 
-def _in_triangle(xp: Any, row: int, col: int, offset: int, lower: bool, kind: Any) -> Any:
-    """The places by their number, which the host knows: nothing waits for a device."""
+def _listed_triangle(
+    row: int, col: int, offset: int, lower: bool, kind: np.dtype[Any]
+) -> np.ndarray[Any, Any]:
+    """The places of each row, one row after another."""
+    bounds = np.clip(np.arange(row) + (offset + lower), 0, col)
+    first, last = (bounds * 0, bounds) if lower else (bounds, bounds * 0 + col)
+    counts = last - first
+    places = np.empty((2, int(counts.sum())), kind)
+    places[0] = np.repeat(np.arange(row), counts)
+    places[1] = np.arange(places.shape[1]) - np.repeat(np.cumsum(counts) - last, counts)
+    return places
 
-    def ends_of(module: Any) -> tuple[Any, Any]:
-        """Where the places of each row begin, and end."""
-        end = module.clip(module.arange(row) + (offset + lower), 0, col)
-        return (end * 0, end) if lower else (end, end * 0 + col)
 
-    first, last = ends_of(np)
-    total = int((last - first).sum())
+def _computed(
+    backend: Any, row: int, col: int, offset: int, lower: bool, kind: np.dtype[Any]
+) -> Any:
+    """Each place from its number: the host knows how many there are, and waits for no device.
+
+    An upper triangle is a lower one that is turned by half, and read from its end.
+    """
+    offset = offset if lower else col - row - offset
+    above = min(max(0, -offset), row)  # rows that have none
+    first = min(max(0, above + offset + 1), col)  # how many the next one has; then one more in each
+    growing = min(row - above, col - first + 1) if first else 0
+    whole = row - above - growing if first else 0  # rows that have all
+    inside = growing * first + growing * (growing - 1) // 2
+    total = inside + whole * col
     if not total:
-        return xp.zeros((2, 0), kind)
-    first, last = ends_of(xp)
-    behind = xp.cumsum(last - first)  # how many there are up to the end of a row
-    places = xp.arange(total)
-    rows = xp.searchsorted(behind, places, "right")
-    columns = places - xp.take(behind - last, rows, 0)
-    return xp.stack([rows, columns]).astype(kind)
+        return backend.xp.zeros((2, 0), kind)
+    turned = () if lower else (total - 1, row - 1, col - 1)
+    numbers = above, first, growing, inside, col
+    return table_of(backend, (2, total), kind, _triangle_place, *numbers, *turned)
+
+
+def _triangle_place(
+    xp: Any, line: Any, place: Any, above: int, first: int, growing: int, inside: int, col: int,
+    *turned: int,
+) -> Any:  # fmt: skip
+    """The row, or for the second line the column, of a place: behind k rows that grow there are
+    k first + k (k - 1) / 2 places.
+    """
+    if turned:
+        place = turned[0] - place
+    behind = lambda k: k * first + k * (k - 1) * 0.5
+    b = first - 0.5
+    k = xp.floor(xp.sqrt(b * b + 2 * place) - b)
+    k = xp.where(behind(k) > place, k - 1, k)  # what the root has rounded away
+    k = xp.where(behind(k + 1) <= place, k + 1, k)
+    more = xp.floor((place - inside) / col)
+    grows = place < inside
+    i = xp.where(grows, k, growing + more) + above
+    j = xp.where(grows, place - behind(k), place - inside - more * col)
+    if turned:
+        i, j = turned[1] - i, turned[2] - j
+    return xp.where(line == 0, i, j)
 
 
 def tril_indices(

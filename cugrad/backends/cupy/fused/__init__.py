@@ -4,6 +4,7 @@
 keeps a plan for each kind of operands, and declines what no kernel can do. `layouts` says how the
 operands lie, `expressions` writes a graph as CUDA C, `source` writes the kernel around it, `launch`
 compiles and starts it, and `reductions` are kernels that also add up. `lists` are kernels over
-lists of arrays, such as all parameters of a model, which `list_source` writes, and `draws` those
-of random numbers. Only `cugrad/backends/cupy` imports from here.
+lists of arrays, such as all parameters of a model, which `list_source` writes. `draws` are kernels
+of random numbers, `tables` of places, whose elements `elements` writes. Only `cugrad/backends/cupy`
+imports from here.
 """

@@ -5,28 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import cupy
 import numpy as np
 
 from ...traced.arrays import NUMBERS, Trace, Untraceable
 from ...traced.namespace import TracedNamespace
 from ..kernels import philox
 from ..launches.rows import MOST_PLANS, named
-from .expressions import (
-    STORED,
-    checked,
-    device_functions,
-    number_format,
-    statements,
-    value_of,
-)
-from .launch import OPTIONS, graph_of
-from .source import C_NUMBERS, element, headers_of, stored
+from .elements import code_of, raw_kernel
+from .expressions import STORED
+from .source import element, headers_of
 
 __all__ = ["Drawing", "drawing_of"]
 
 Dtype = np.dtype[Any]
-TOLD = {"f": np.float32, "d": np.float64, "?": np.bool_, "i": np.int32, "q": np.int64}
 
 
 class Drawing(NamedTuple):
@@ -37,7 +28,6 @@ class Drawing(NamedTuple):
 
 
 _drawings: dict[Any, Drawing | None] = {}
-_kernels: dict[str, Any] = {}  # by their text, in which no number is that they are told
 
 
 def drawing_of(
@@ -69,26 +59,14 @@ def _made(
     result = (x if function is None else function(xp, x, *read, *numbers)).astype(dtype)
     name = f"drawn_{law}" if function is None else f"drawn_{function.__name__.strip('_')}"
     names = [kind.name for kind in arrays]
-    graph = graph_of(name, [result], names, told=True)
-    checked(graph.nodes)
-    letters = [number_format(node) for node in graph.numbers]
-    told = "".join(f", const {STORED[kind]}* in{k}" for k, kind in enumerate(names, 1))
-    told += "".join(f", {C_NUMBERS[letter]} number{k}" for k, letter in enumerate(letters))
-    inputs = {0: "v[j]", **{k: element("e", k, kind) for k, kind in enumerate(names, 1)}}
-    lines, called = statements(
-        graph.nodes, inputs, {node.name: f"number{k}" for k, node in enumerate(graph.numbers)}
+    code = code_of(
+        result, {0: "v[j]", **{k: element("e", k, kind) for k, kind in enumerate(names, 1)}}
     )
+    told = "".join(f", const {STORED[kind]}* in{k}" for k, kind in enumerate(names, 1))
     reads = [f"const {STORED[kind]} p{k} = in{k}[at];" for k, kind in enumerate(names, 1)]
-    code = (
-        headers_of([*names, dtype.name]) + philox.DEVICE + device_functions(lines)
-        + philox.kernel(
-            name, philox.LAWS[law], STORED[dtype.name], told, [*reads, *lines],
-            stored(called[result.name], result, dtype.name),
-        )
+    text = philox.kernel(
+        name, philox.LAWS[law], STORED[dtype.name], told + code.told, [*reads, *code.lines],
+        code.value,
     )  # fmt: skip
-    kernel = _kernels.get(code)
-    if kernel is None:
-        kernel = _kernels[code] = cupy.RawKernel(code, name, OPTIONS)
-    with np.errstate(over="ignore"):
-        values = [TOLD[c](value_of(x)) for c, x in zip(letters, graph.numbers, strict=True)]
-    return Drawing(kernel, tuple(values))
+    head = headers_of([*names, dtype.name]) + philox.DEVICE + code.head
+    return Drawing(raw_kernel(head + text, name), code.numbers)
