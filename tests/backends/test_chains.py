@@ -134,23 +134,21 @@ def test_loops_have_the_bits_of_numpy(
 
 
 def test_calls_that_numpy_is_quicker_at_have_the_same_bits() -> None:
+    of_image, of_channel, whole = (4, 3, 1, 1), (3, 2, 1), (4, 3, 2, 8)
     for each, shapes in (
-        (norms._scale_runs, ((4, 3, 1, 1), (3, 2, 1), (3, 2, 1))),
-        (norms._slope_of_runs, ((3, 2, 1), (4, 3, 1, 1), (4, 3, 1, 1), (4, 3, 1, 1))),
+        (norms._scale_runs, (whole, of_image, of_channel, of_channel)),
+        (norms._slope_of_runs, (whole, whole, of_image, of_channel, *[of_image] * 3, whole, whole)),
     ):
-        wide = [odd_numbers((4, 3, 2, 8), k, False) for k in range(3)]
-        small = [odd_numbers(shape, k, False) for k, shape in enumerate(shapes)]
-        for left in range(len(small)):
-            numbers = [None if k == left and len(s) == 3 else x
-                       for k, (s, x) in enumerate(zip(shapes, small))]  # fmt: skip
+        arrays = [odd_numbers(shape, k, False) for k, shape in enumerate(shapes)]
+        optional = [k for k, shape in enumerate(shapes) if shape == of_channel]
+        assert each.calls is not each.function
+        for left in (None, *optional):
             values = []
             for function in (each.function, each.calls):
-                copies = [x.copy() for x in wide]
-                outs = copies[1:] if each is norms._slope_of_runs else []
-                function(copies[0], *numbers, *outs)
-                values.append(copies[1] if outs else copies[0])
+                copies = [None if k == left else x.copy() for k, x in enumerate(arrays)]
+                function(*copies)
+                values.append(copies[0 if each is norms._scale_runs else -2])
             assert_same_bits(values[:1], values[1:])
-            assert each.calls is not each.function
 
 
 def test_a_chain_becomes_loops_when_much_went_through_it(

@@ -177,27 +177,29 @@ def _layer_norm_slopes(g: Array, saved: Any, params: Any, inputs: Any) -> Any:
 
 @chain(rooms=1)
 def _slope_of_groups(
-    slope: Array, factors: Array | None, factor: Array, summand: Array, r: Array, out: Array,
-    centred: Array,
+    slope: Array, x: Array, mean: Array, factors: Array | None, factor: Array, summand: Array,
+    r: Array, out: Array, room: Array,
 ) -> None:  # fmt: skip
-    centred *= factor
-    centred += summand
+    np.subtract(x, mean, room)
+    room *= factor
+    room += summand
     if factors is not None:
         slope = np.multiply(slope, factors, out)
-    np.subtract(slope, centred, out)
+    np.subtract(slope, room, out)
     out *= r
 
 
 def _slope_of_repeated(
-    slope: Array, factors: Array | None, factor: Array, summand: Array, r: Array, out: Array,
-    centred: Array,
+    slope: Array, x: Array, mean: Array, factors: Array | None, factor: Array, summand: Array,
+    r: Array, out: Array, room: Array,
 ) -> None:  # fmt: skip
     by_group = (len(slope), slope.shape[1], -1)
     if factors is not None:
         factors = np.repeat(factors, slope.shape[-1]).reshape(by_group[1:])
-    wide, small = (slope, out, centred), (factor, summand, r)
-    slope, out, centred, factor, summand, r = (x.reshape(by_group) for x in (*wide, *small))
-    _slope_of_groups.function(slope, factors, factor, summand, r, out, centred)
+    slope, x, mean, factor, summand, r, out, room = (
+        a.reshape(by_group) for a in (slope, x, mean, factor, summand, r, out, room)
+    )
+    _slope_of_groups.function(slope, x, mean, factors, factor, summand, r, out, room)
 
 
 _slope_of_runs = chain(1, _slope_of_repeated)(_slope_of_groups.function)
@@ -210,32 +212,33 @@ def _group_norm_slopes(g: Array, saved: Any, params: Any, inputs: Any) -> Any:
         return None
     groups, (count, channels) = params["num_groups"], x.shape[:2]
     each, size = channels // groups, prod(x.shape[2:])
-    by_group, by_channel = (count, groups, each * size), (count, groups, each, size)
-    g, mean, rstd = g.reshape(by_channel), saved["mean"][..., None], saved["rstd"][..., None]
+    by_channel, elements = (count, groups, each, size), each * size
+    images, g = x.reshape(by_channel), g.reshape(by_channel)
+    mean, rstd = saved["mean"][..., None], saved["rstd"][..., None]
     w = np.ones((groups, each), SINGLE) if weight is None else weight.reshape(groups, each)
     runs, (factors,) = _by_runs(x, groups, weight)
     slope_of = _slope_of_runs if runs[2] > 1 else _slope_of_groups
-    result, rows = np.empty(x.shape, SINGLE), x.reshape(by_group)
-    to_input = result.reshape(by_group)
+    result = np.empty(x.shape, SINGLE)
+    to_input = result.reshape(by_channel)
     to_weight, to_bias = np.zeros((2, groups, each), SINGLE)
-    step = rows_of(channels * size)
-    scratch = np.empty((min(step, count), *by_group[1:]), SINGLE)
+    step = BLOCKS * rows_of(channels * size)
+    scratch = np.empty((min(step, count), *by_channel[1:]), SINGLE)
     ones = np.ones(size, SINGLE)
-    with along_rows(each * size):
+    with along_rows(elements):
         for start in range(0, count, step):
             part = slice(start, start + step)
-            slope, r = g[part], rstd[part]
-            centred = scratch[: len(slope)]
-            _centre(rows[part], mean[part], centred)
-            products = np.vecdot(slope, centred.reshape(slope.shape))
-            sums = np.matmul(slope.reshape(-1, size), ones).reshape(products.shape)
+            slope, m, r = g[part], mean[part], rstd[part]
+            sums = np.matmul(slope.reshape(-1, size), ones).reshape(slope.shape[:-1])
+            products = np.vecdot(slope, images[part])
+            products -= sums * m  # of what is less the mean
             to_weight += np.add.reduce(products * r, 0)
             to_bias += np.add.reduce(sums, 0)
-            factor = np.vecdot(products, w)[..., None] * r * r * (1 / (each * size))
-            summand = np.vecdot(sums, w)[..., None] * (1 / (each * size))
-            numbers = [a[..., None] for a in (factor, summand, r)]
-            wide = [a.reshape(runs) for a in (slope, to_input[part], centred)]
-            slope_of(wide[0], factors, *numbers, *wide[1:])
+            factor = np.vecdot(products, w)[..., None] * r * r * (1 / elements)
+            summand = np.vecdot(sums, w)[..., None] * (1 / elements)
+            m, factor, summand, r = (a[..., None] for a in (m, factor, summand, r))
+            wide = (slope, images[part], to_input[part], scratch[: len(slope)])
+            slope, of, out, room = (a.reshape(runs) for a in wide)
+            slope_of(slope, of, m, factors, factor, summand, r, out, room)
     return (
         result if "input" in inputs else None,
         to_weight.reshape(channels) if "weight" in inputs else None,
