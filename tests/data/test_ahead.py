@@ -81,6 +81,14 @@ def test_batches_are_those_of_a_plain_loader(place: str, workers: int, pin: bool
     assert str(found) == str(wanted)
 
 
+@pytest.mark.parametrize("pin", PINNED)
+def test_batches_keep_their_order_in_memory(place: str, pin: bool) -> None:
+    image = torch.arange(120.0, device="cpu").reshape(2, 3, 4, 5)
+    image = image.to(memory_format=torch.channels_last)
+    [moved] = data.DataLoader([image], batch_size=None, pin_memory=pin, device=place)
+    assert moved.stride() == image.stride() and moved.tolist() == image.tolist()
+
+
 def test_what_has_a_method_of_its_own_is_moved_by_it(place: str) -> None:
     class Parts:
         def __init__(self, x: Any) -> None:

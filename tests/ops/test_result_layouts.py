@@ -145,7 +145,7 @@ def test_which_tensors_have_a_format_already(part: Any) -> None:
 
 @pytest.mark.parametrize("name", [*INPUTS, "channels last"])
 def test_a_tensor_moves_in_its_order(name: str, device: str) -> None:
-    """Where it is dense; with gaps it does where the host waits, as a copy of PyTorch's lies."""
+    """It lies there as a copy of PyTorch's does, whether or not the host waits."""
     results = []
     for t in (torch, cugrad):
         with t.device("cpu"):
@@ -154,8 +154,12 @@ def test_a_tensor_moves_in_its_order(name: str, device: str) -> None:
         places = [(device, "cpu")] if t is cugrad and device != "cpu" else []
         moved = [x.clone(), *[x.to(there).to(back) for there, back in places]]
         moved += [x.to(there) for there, _ in places]
-        if places and "a copy" in name:
-            moved.append(x.to(device, non_blocking=True))
+        if places:
+            for source in (x, x.pin_memory()):
+                moved += [source.to(there, non_blocking=wait) for there, _ in places
+                          for wait in (False, True)]  # fmt: skip
+                moved += [each.to("cpu", non_blocking=True) for each in moved[-2:]]
+            moved.append(x.pin_memory())
         results += [tuple(each.stride()) for each in moved]
         assert all(each.tolist() == x.tolist() for each in moved)
     assert len(set(results)) == 1

@@ -163,14 +163,15 @@ class CupyBackend:
             value = value.astype(value.dtype.newbyteorder("="))
         if not memory.is_pinned(value):
             return in_its_order(value, lambda a: cupy.asarray(a, dtype, blocking=False))
-        return self._from_pinned(value.astype(value.dtype if dtype is None else dtype, copy=False))
+        value = value.astype(value.dtype if dtype is None else dtype, copy=False)
+        return in_its_order(value, self._from_pinned)
 
     def _from_pinned(self, value: np.ndarray[Any, Any]) -> Array:
         """CuPy holds page-locked memory that it reads until it has some other work of that kind."""
-        stream, flags = current_stream(), value.flags
-        if stream.is_capturing() or not (flags.c_contiguous or flags.f_contiguous):
+        stream = current_stream()
+        if stream.is_capturing() or not value.flags.c_contiguous:
             return cupy.asarray(value, blocking=True)
-        array = cupy.ndarray(value.shape, value.dtype, order="C" if flags.c_contiguous else "F")
+        array = cupy.ndarray(value.shape, value.dtype)
         pinned.pinned_memory(self).copy(array, value, stream)
         stream.synchronize()
         return array

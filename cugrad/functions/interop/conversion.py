@@ -126,7 +126,7 @@ def pin_memory(self: Tensor, device: Any = None) -> Tensor:
         raise RuntimeError(f"cannot pin '{type_(self)}' only dense CPU tensors can be pinned")
     if self.is_pinned():
         return self
-    pinned = creation.empty_pinned(self._array.shape, self._array.dtype)
+    pinned = in_its_order(self._array, lambda a: creation.empty_pinned(a.shape, a.dtype))
     pinned[...] = self._array
     return make(pinned)
 

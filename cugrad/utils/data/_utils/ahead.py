@@ -11,6 +11,7 @@ import numpy as np
 
 from ....autograd.ranges import ranged
 from ....backends import get
+from ....backends.copies import in_its_order, is_dense
 from ....backends.lending.ahead import CopiesAhead, SideStream
 from ....backends.lending.pinned import pinned_memory
 from ....device import device
@@ -111,7 +112,7 @@ class Ahead(InTurn):
             return with_values(data, into)
         source = self._source(data) if type(data) is Tensor else None
         if source is not None:
-            return make(copies.add(source))
+            return make(in_its_order(source, copies.add))
         rest.append(data)
         return data
 
@@ -120,11 +121,15 @@ class Ahead(InTurn):
         array = None if value.requires_grad or value.is_sparse else value._array
         if not isinstance(array, np.ndarray):
             return None
-        if self._private and array.flags.c_contiguous and self._backend.is_pinned(array):
+        if self._private and is_dense(array) and self._backend.is_pinned(array):
             return array
-        try:
-            source = pinned_memory(self._backend).empty(array.shape, array.dtype)
-        except MemoryError:  # then the host waits
-            source = np.empty(array.shape, array.dtype)
+        source: np.ndarray[Any, Any] = in_its_order(array, self._room)
         source[...] = array
         return source
+
+    def _room(self, like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Page-locked memory for the elements of an array, in the order of its dims."""
+        try:
+            return pinned_memory(self._backend).empty(like.shape, like.dtype)
+        except MemoryError:  # then the host waits
+            return np.empty(like.shape, like.dtype)
