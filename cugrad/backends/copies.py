@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["check_copy", "copied_as_it_lies", "in_its_order", "is_dense"]
+__all__ = ["channels_lie_last", "check_copy", "copied_as_it_lies", "in_its_order", "is_dense"]
 
 
 def check_copy(dst: Any, src: Any) -> None:
@@ -44,6 +44,19 @@ def is_dense(array: Any) -> bool:
             return False
         extent *= n
     return True
+
+
+def channels_lie_last(array: Any) -> bool:
+    """Whether an array of 4 or 5 dims lies with its channels innermost, with or without gaps."""
+    if array.ndim not in (4, 5):
+        return False
+    least, channels = 0, array.strides[1]
+    for dim in (1, *range(array.ndim - 1, 1, -1), 0):
+        size, step = array.shape[dim], array.strides[dim]
+        if not size or step < least or (dim == 0 and least == channels):
+            return False
+        least = step * size
+    return bool(channels)
 
 
 def in_its_order(array: Any, move: Callable[[Any], Any]) -> Any:

@@ -115,6 +115,24 @@ def test_channels_last_stays(name: str, device: str) -> None:
     assert results[0] == results[1]
 
 
+@pytest.mark.parametrize("last", [(), (0,), (1,), (0, 1)])
+@pytest.mark.parametrize("sizes", [(1, 4), (4, 1), (2, 3)])
+def test_joined_channels_lie_last_where_all_do(
+    sizes: tuple[int, int], last: tuple[int, ...], device: str
+) -> None:
+    """Else in the order of the dims, which `view` can see in another shape."""
+    strides = []
+    for t, place in ((torch, "cpu"), (cugrad, device)):
+        with t.device(place):
+            whole = [t.ones(4, n, 2, 2) for n in sizes]
+            parts = [
+                t.ones(4, n + 1, 2, 2).to(memory_format=t.channels_last)[:, :n] if i in last else x
+                for i, (n, x) in enumerate(zip(sizes, whole))
+            ]
+        strides.append(tuple(t.cat(parts, 1).stride()))
+    assert strides[0] == strides[1]
+
+
 def test_which_empty_tensors_lie_in_a_format() -> None:
     """Where channels lie last, a copy is made of those that do not, though there is no element."""
     for shape in itertools.product((0, 1, 2, 3), repeat=4):

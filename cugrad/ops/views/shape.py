@@ -9,8 +9,9 @@ from itertools import accumulate, chain
 from math import prod
 from typing import Any
 
+from ...backends.copies import channels_lie_last
 from ..dims import inverse_dims, keeps_order, view_strides
-from ..table import CHANNELS_LAST, LINEAR, row
+from ..table import LINEAR, in_order, row
 
 Shape = tuple[int, ...]
 Index = tuple[Any, ...]  # of slices, ints and None: what NumPy calls basic indexing
@@ -303,8 +304,14 @@ def _cat_vjp(m: Any, g: Any, tensors_shapes: tuple[Shape, ...], dim: int) -> tup
     return tuple([m.slice_view(g, _at(dim, slice(a, b, 1))) for a, b in zip([0, *ends], ends)])
 
 
-row("cat", "tensors*", lambda xp, tensors, dim=0: xp.concatenate(tensors, dim), LINEAR,
-    dense=CHANNELS_LAST, promote="common", tensors=_cat_vjp)  # fmt: skip
+def _cat(xp: Any, tensors: Any, dim: int = 0) -> Any:
+    """In the order of the dims, or with channels last where those of all tensors lie so."""
+    value = xp.concatenate(tensors, dim)
+    last = not value.flags.c_contiguous and all(map(channels_lie_last, tensors))
+    return in_order(xp, value, last)
+
+
+row("cat", "tensors*", _cat, LINEAR, promote="common", tensors=_cat_vjp)
 
 row(
     "stack", "tensors*",

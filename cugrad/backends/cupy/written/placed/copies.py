@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import cupy
 
+from ....copies import channels_lie_last
 from ...fused.copies import dense_copy
 from ...kernels.placed.copies import JOINED, KERNELS
 from ..launch import BLOCK, LIMIT, blocks, dense, int32, int64, kernel, name_of
@@ -276,7 +277,7 @@ def cat(tensors: Any, dim: int) -> Array | None:
         return None
     rank = tensors[0].ndim
     order = (0, *range(2, rank), 1)
-    turned = rank in (4, 5) and not any(x.flags.c_contiguous for x in tensors)
+    turned = all(map(channels_lie_last, tensors))
     if turned:
         tensors, dim = [x.transpose(order) for x in tensors], order.index(dim)
     shape = list(tensors[0].shape)
