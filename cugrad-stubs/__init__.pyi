@@ -566,6 +566,8 @@ from cugrad.functions.shapes.arranging import atleast_1d as atleast_1d
 from cugrad.functions.shapes.arranging import atleast_2d as atleast_2d
 from cugrad.functions.shapes.arranging import atleast_3d as atleast_3d
 from cugrad.amp.autocast_mode import autocast as autocast
+from cugrad.amp.old_settings import autocast_decrement_nesting as autocast_decrement_nesting
+from cugrad.amp.old_settings import autocast_increment_nesting as autocast_increment_nesting
 from cugrad import autograd as autograd
 from cugrad import backends as backends
 from cugrad.dtypes import bfloat16 as bfloat16
@@ -621,7 +623,9 @@ from cugrad import functional as functional
 from cugrad.func.fusing import fuse as fuse
 from cugrad import futures as futures
 from cugrad import fx as fx
+from cugrad.amp.old_settings import get_autocast_cpu_dtype as get_autocast_cpu_dtype
 from cugrad.amp.settings import get_autocast_dtype as get_autocast_dtype
+from cugrad.amp.old_settings import get_autocast_gpu_dtype as get_autocast_gpu_dtype
 from cugrad.device import get_default_device as get_default_device
 from cugrad.functions.switches import get_deterministic_debug_mode as get_deterministic_debug_mode
 from cugrad.accelerator import get_device_module as get_device_module
@@ -643,8 +647,10 @@ from cugrad.dtypes import int8 as int8
 from cugrad.autograd.anomaly_mode import is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled
 from cugrad.autograd.anomaly_mode import is_anomaly_enabled as is_anomaly_enabled
 from cugrad.autograd.autocast import is_autocast_cache_enabled as is_autocast_cache_enabled
+from cugrad.amp.old_settings import is_autocast_cpu_enabled as is_autocast_cpu_enabled
 from cugrad.amp.settings import is_autocast_enabled as is_autocast_enabled
 from cugrad.functions.switches import is_deterministic_algorithms_warn_only_enabled as is_deterministic_algorithms_warn_only_enabled
+from cugrad.functions.shapes.storages import is_storage as is_storage
 from cugrad.functions.queries import is_tensor as is_tensor
 from cugrad.functions.switches import is_warn_always_enabled as is_warn_always_enabled
 from cugrad.functions.calls.out import jagged as jagged
@@ -685,8 +691,11 @@ from cugrad.functions.creation.random import seed as seed
 from cugrad import serialization as serialization
 from cugrad.autograd.anomaly_mode import set_anomaly_enabled as set_anomaly_enabled
 from cugrad.amp.settings import set_autocast_cache_enabled as set_autocast_cache_enabled
+from cugrad.amp.old_settings import set_autocast_cpu_dtype as set_autocast_cpu_dtype
+from cugrad.amp.old_settings import set_autocast_cpu_enabled as set_autocast_cpu_enabled
 from cugrad.amp.settings import set_autocast_dtype as set_autocast_dtype
 from cugrad.amp.settings import set_autocast_enabled as set_autocast_enabled
+from cugrad.amp.old_settings import set_autocast_gpu_dtype as set_autocast_gpu_dtype
 from cugrad.device import set_default_device as set_default_device
 from cugrad.dtypes import set_default_dtype as set_default_dtype
 from cugrad.functions.interop.legacy import set_default_tensor_type as set_default_tensor_type

@@ -105,6 +105,7 @@ from .functions.shapes.layouts import contiguous_format as legacy_contiguous_for
 from .functions.shapes.layouts import preserve_format as preserve_format
 from .functions.shapes.storages import TypedStorage as TypedStorage
 from .functions.shapes.storages import UntypedStorage as UntypedStorage
+from .functions.shapes.storages import is_storage as is_storage
 from .functions.switches import *
 from .profiler import of_autograd as _autograd_profiler
 from .runtime.absent import listed as _listed
@@ -223,9 +224,11 @@ __getattr__, __dir__ = _lazily(
             gru gru_cell lstm lstm_cell rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell
         """,
         "amp": """
-            amp GradScaler autocast clear_autocast_cache get_autocast_dtype
-            is_autocast_cache_enabled is_autocast_enabled set_autocast_cache_enabled
-            set_autocast_dtype set_autocast_enabled
+            amp GradScaler autocast autocast_decrement_nesting autocast_increment_nesting
+            clear_autocast_cache get_autocast_cpu_dtype get_autocast_dtype get_autocast_gpu_dtype
+            is_autocast_cache_enabled is_autocast_cpu_enabled is_autocast_enabled
+            set_autocast_cache_enabled set_autocast_cpu_dtype set_autocast_cpu_enabled
+            set_autocast_dtype set_autocast_enabled set_autocast_gpu_dtype
         """,
     },
 )  # fmt: skip

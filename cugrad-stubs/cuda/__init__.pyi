@@ -49,6 +49,7 @@ from cugrad.graphs.capture import graph_pool_handle as graph_pool_handle
 from cugrad.cuda import graphs as graphs
 from cugrad.cuda.devices import init as init
 from cugrad.cuda.seeding import initial_seed as initial_seed
+from cugrad.cuda.memory import ipc_collect as ipc_collect
 from cugrad.cuda.devices import is_available as is_available
 from cugrad.cuda.devices import is_bf16_supported as is_bf16_supported
 from cugrad.graphs.capture import is_current_stream_capturing as is_current_stream_capturing
@@ -57,10 +58,12 @@ from cugrad.graphs.callables import make_graphed_callables as make_graphed_calla
 from cugrad.cuda.seeding import manual_seed as manual_seed
 from cugrad.cuda.seeding import manual_seed_all as manual_seed_all
 from cugrad.cuda.memory import max_memory_allocated as max_memory_allocated
+from cugrad.cuda.memory import max_memory_cached as max_memory_cached
 from cugrad.cuda.memory import max_memory_reserved as max_memory_reserved
 from cugrad.cuda.memory import mem_get_info as mem_get_info
 from cugrad.cuda import memory as memory
 from cugrad.cuda.memory import memory_allocated as memory_allocated
+from cugrad.cuda.memory import memory_cached as memory_cached
 from cugrad.cuda.memory import memory_reserved as memory_reserved
 from cugrad.cuda.snapshots import memory_snapshot as memory_snapshot
 from cugrad.cuda.memory import memory_stats as memory_stats
@@ -69,6 +72,8 @@ from cugrad.cuda.memory import memory_summary as memory_summary
 from cugrad.cuda import nvtx as nvtx
 from cugrad.cuda import profiler as profiler
 from cugrad.cuda.memory import reset_accumulated_memory_stats as reset_accumulated_memory_stats
+from cugrad.cuda.memory import reset_max_memory_allocated as reset_max_memory_allocated
+from cugrad.cuda.memory import reset_max_memory_cached as reset_max_memory_cached
 from cugrad.cuda.memory import reset_peak_memory_stats as reset_peak_memory_stats
 from cugrad.cuda import sanitizer as sanitizer
 from cugrad.cuda.seeding import seed as seed

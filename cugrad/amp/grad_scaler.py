@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections import defaultdict
 from collections.abc import Iterable
+from enum import Enum
 from functools import reduce
 from typing import Any
 
@@ -19,26 +21,27 @@ from ..tensor import Tensor
 
 __all__ = ["GradScaler"]
 
-READY, UNSCALED, STEPPED = "ready", "unscaled", "stepped"
+
+class OptState(Enum):
+    """How far one optimizer is since the last `update()`."""
+
+    READY = 0
+    UNSCALED = 1
+    STEPPED = 2
 
 
-class PerOptimizerState:
-    """What has become of one optimizer since the last `update()`."""
+READY, UNSCALED, STEPPED = OptState
+FOUND = "found_inf_per_device"  # in the state: device -> 1.0 if a gradient there is not finite
 
-    def __init__(self) -> None:
-        self.stage = READY
-        self.found_inf: dict[Any, Tensor] = {}  # device -> 1.0 if a gradient there is not finite
-        self._bad: bool | None = None
 
-    def is_bad(self) -> bool:
-        """Whether a gradient is not finite. Waits for the device, once."""
-        if self._bad is None:
-            self._bad = any(flag.item() for flag in self.found_inf.values())
-        return self._bad
+def _refresh_per_optimizer_state() -> dict[str, Any]:
+    """What has become of one optimizer since the last `update()`: nothing yet."""
+    return {"stage": READY, FOUND: {}}
 
-    def any_bad(self, like: Tensor) -> Tensor:
-        """1 if a gradient is not finite, else 0, where a tensor is."""
-        return reduce(recorded.maximum, [flag.to(like.device) for flag in self.found_inf.values()])
+
+def _any_bad(seen: dict[str, Any], like: Tensor) -> Tensor:
+    """1 if a gradient is not finite, else 0, where a tensor is."""
+    return reduce(recorded.maximum, [flag.to(like.device) for flag in seen[FOUND].values()])
 
 
 class GradScaler:
@@ -93,7 +96,8 @@ class GradScaler:
         self._growth_interval = growth_interval
         self._finite_steps: int | Tensor = 0  # since the scale changed; where the scale is
         self._scale: Tensor | None = None  # made where the first loss is
-        self._seen: dict[int, PerOptimizerState] = {}  # by id of the optimizer
+        # By the id of the optimizer. Programs that step by themselves read and write it.
+        self._per_optimizer_states = defaultdict[int, dict[str, Any]](_refresh_per_optimizer_state)
 
     def __repr__(self) -> str:
         scale = f", scale={self.get_scale()}" if self._enabled else ", enabled=False"
@@ -105,10 +109,8 @@ class GradScaler:
             return outputs
         if isinstance(outputs, Tensor):
             if self._scale is None:
-                self._scale = full((), self._init_scale, dtype=float32, device=outputs.device)
-                self._finite_steps = full(
-                    (), self._finite_steps, dtype=int32, device=outputs.device
-                )
+                self._lazy_init_scale_growth_tracker(outputs.device)
+            assert self._scale is not None
             return outputs * self._scale.to(outputs.device)
         if isinstance(outputs, Iterable):
             scaled = map(self.scale, outputs)
@@ -125,15 +127,37 @@ class GradScaler:
         if not self._enabled:
             return
         scale = self._started("unscale_")
-        seen = self._seen.setdefault(id(optimizer), PerOptimizerState())
-        if seen.stage == UNSCALED:
+        seen = self._per_optimizer_states[id(optimizer)]
+        if seen["stage"] is UNSCALED:
             raise RuntimeError(
                 "unscale_() has already been called on this optimizer since the last update()."
             )
-        if seen.stage == STEPPED:
+        if seen["stage"] is STEPPED:
             raise RuntimeError("unscale_() is being called after step().")
-        seen.found_inf = _unscaled(optimizer, scale, allow_half=False)
-        seen.stage = UNSCALED
+        if getattr(self._unscale_grads_, "__func__", None) is GradScaler._unscale_grads_:
+            seen[FOUND] = _unscaled(optimizer, scale, allow_half=False)
+        else:  # a program has one of its own, which allows float16, say
+            inverse, none = scale.double().reciprocal().float(), zeros_like(scale)
+            seen[FOUND] = self._unscale_grads_(optimizer, inverse, none, False)
+        seen["stage"] = UNSCALED
+
+    def _unscale_grads_(
+        self, optimizer: Any, inv_scale: Tensor, found_inf: Tensor, allow_fp16: bool
+    ) -> dict[Any, Tensor]:
+        """Multiplies an optimizer's gradients; by device, 1 if one is not finite, else 0."""
+        return _unscaled(optimizer, inv_scale, allow_fp16, inverted=True)
+
+    def _check_inf_per_device(self, optimizer: Any) -> dict[Any, Tensor]:
+        """By device, 1 if a gradient of an optimizer is not finite, else 0: as they are."""
+        one = full_like(self._started("_check_inf_per_device"), 1.0)
+        flags = self._unscale_grads_(optimizer, one, zeros_like(one), True)
+        self._per_optimizer_states[id(optimizer)][FOUND] = flags
+        return flags
+
+    def _found_inf_per_device(self, optimizer: Any) -> dict[Any, Tensor]:
+        """What was found of an optimizer since the last `update()`, by device."""
+        flags: dict[Any, Tensor] = self._per_optimizer_states[id(optimizer)][FOUND]
+        return flags
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """`optimizer.step(...)` with gradients unscaled; None, and no step, if one is not finite.
@@ -149,34 +173,40 @@ class GradScaler:
         if "closure" in kwargs:
             raise RuntimeError("Closure use is not currently supported if GradScaler is enabled.")
         scale = self._started("step")
-        seen = self._seen.setdefault(id(optimizer), PerOptimizerState())
-        if seen.stage == STEPPED:
+        seen = self._per_optimizer_states[id(optimizer)]
+        if seen["stage"] is STEPPED:
             raise RuntimeError("step() has already been called since the last update().")
         if getattr(optimizer, "_step_supports_amp_scaling", False):
             return self._step_scaled(optimizer, seen, scale, args, kwargs)
-        if seen.stage == READY:
+        if seen["stage"] is READY:
             self.unscale_(optimizer)
-        if not seen.found_inf:
+        if not seen[FOUND]:
             raise AssertionError("No inf checks were recorded for this optimizer.")
-        seen.stage = STEPPED
-        if seen.is_bad():
+        seen["stage"] = STEPPED
+        return self._maybe_opt_step(optimizer, seen, *args, **kwargs)
+
+    def _maybe_opt_step(
+        self, optimizer: Any, optimizer_state: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        """The step, unless a gradient is not finite. Waits for the device."""
+        if any(flag.item() for flag in optimizer_state[FOUND].values()):
             return None
         return optimizer.step(*args, **kwargs)
 
     def _step_scaled(
-        self, optimizer: Any, seen: PerOptimizerState, scale: Tensor, args: Any, kwargs: Any
+        self, optimizer: Any, seen: dict[str, Any], scale: Tensor, args: Any, kwargs: Any
     ) -> Any:
         """The step of an optimizer that takes gradients as they are."""
-        rest = None if seen.stage == UNSCALED else scale * getattr(optimizer, "grad_scale", 1.0)
-        if seen.stage == READY:
-            seen.found_inf = _unscaled(optimizer, full_like(scale, 1.0), allow_half=True)
-        if not seen.found_inf:
+        rest = None if seen["stage"] is UNSCALED else scale * getattr(optimizer, "grad_scale", 1.0)
+        if seen["stage"] is READY:
+            seen[FOUND] = _unscaled(optimizer, full_like(scale, 1.0), allow_half=True)
+        if not seen[FOUND]:
             raise AssertionError("No inf checks were recorded for this optimizer.")
-        optimizer.grad_scale, optimizer.found_inf = rest, seen.any_bad(scale)
+        optimizer.grad_scale, optimizer.found_inf = rest, _any_bad(seen, scale)
         try:
             return optimizer.step(*args, **kwargs)
         finally:
-            seen.stage = STEPPED
+            seen["stage"] = STEPPED
             del optimizer.grad_scale, optimizer.found_inf
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
@@ -198,18 +228,18 @@ class GradScaler:
         elif new_scale is not None:
             scale.fill_(new_scale)
         else:
-            checked = [seen for seen in self._seen.values() if seen.found_inf]
+            checked = [seen for seen in self._per_optimizer_states.values() if seen[FOUND]]
             if not checked:
                 raise AssertionError("No inf checks were recorded prior to update.")
             self._change(scale, checked)
-        self._seen = {}
+        self._per_optimizer_states.clear()
 
-    def _change(self, scale: Tensor, checked: list[PerOptimizerState]) -> None:
+    def _change(self, scale: Tensor, checked: list[dict[str, Any]]) -> None:
         """The scale after a step, and how many were finite; nothing is waited for."""
         steps = self._finite_steps
         assert isinstance(steps, Tensor)
         factors = self._growth_factor, self._backoff_factor, self._growth_interval
-        bad = reduce(recorded.maximum, [seen.any_bad(scale) for seen in checked])
+        bad = reduce(recorded.maximum, [_any_bad(seen, scale) for seen in checked])
         if next_scale(scale, steps, bad, *factors):
             return
         after, grown, failed = steps + 1, scale * self._growth_factor, bad != 0
@@ -225,6 +255,16 @@ class GradScaler:
                 "scaler.scale(loss or outputs) earlier in the iteration."
             )
         return self._scale
+
+    def _lazy_init_scale_growth_tracker(self, dev: Any) -> None:
+        """Makes the scale, and the count of finite steps, on a device."""
+        self._scale = full((), self._init_scale, dtype=float32, device=dev)
+        self._finite_steps = full((), self._finite_steps, dtype=int32, device=dev)
+
+    @property
+    def _growth_tracker(self) -> Tensor | None:
+        """The finite steps since the scale changed; None as long as no loss was scaled."""
+        return self._finite_steps if isinstance(self._finite_steps, Tensor) else None
 
     def get_scale(self) -> float:
         """The scale; 1.0 if disabled. Waits for the device."""
@@ -305,8 +345,13 @@ def _grads_of(optimizer: Any) -> list[Any]:
 
 
 @no_grad()
-def _unscaled(optimizer: Any, scale: Tensor, allow_half: bool) -> dict[Any, Tensor]:
-    """Divides an optimizer's gradients by the scale; by device, 1 if one is not finite, else 0."""
+def _unscaled(
+    optimizer: Any, scale: Tensor, allow_half: bool, inverted: bool = False
+) -> dict[Any, Tensor]:
+    """Divides an optimizer's gradients by the scale; by device, 1 if one is not finite, else 0.
+
+    `inverted`: what is given is the inverse of the scale.
+    """
     by_device: dict[Any, list[Tensor]] = {}
     for grad in _grads_of(optimizer):
         if grad.dtype is float16 and not allow_half:
@@ -314,9 +359,9 @@ def _unscaled(optimizer: Any, scale: Tensor, allow_half: bool) -> dict[Any, Tens
         by_device.setdefault(grad.device, []).append(grad)
     flags: dict[Any, Tensor] = {}
     for device, grads in by_device.items():
-        flag = unscale_together(grads, scale.to(device))
+        flag = None if inverted else unscale_together(grads, scale.to(device))
         if flag is None:
-            inverse = scale.double().reciprocal().float().to(device)
+            inverse = (scale if inverted else scale.double().reciprocal().float()).to(device)
             flag = reduce(recorded.maximum, [_not_finite(g) for g in grads])
             for grad in grads:
                 _multiply(grad, inverse)

@@ -35,9 +35,15 @@ def is_autocast_enabled(device_type: str | None = None) -> bool:
     return setting("cuda" if device_type is None else device_type).enabled
 
 
-def set_autocast_enabled(device_type: str, enabled: bool) -> None:
-    """Turns autocast on or off for a type of device, in this thread. TypeError for no bool."""
+def set_autocast_enabled(device_type: str | bool, enabled: bool | None = None) -> None:
+    """Turns autocast on or off for a type of device, in this thread; of "cuda" by a bool alone.
+
+    TypeError for no bool.
+    """
+    if enabled is None and not isinstance(device_type, str):
+        device_type, enabled = "cuda", device_type
     _check_bool("set_autocast_enabled", enabled)
+    assert isinstance(device_type, str) and enabled is not None
     switch_autocast(device_type, setting(device_type)._replace(enabled=enabled))
 
 

@@ -7,6 +7,7 @@ from ..amp.cuda import (
     custom_bwd,
     custom_fwd,
 )
+from ..amp.grad_scaler import OptState as OptState  # of its module `grad_scaler` in PyTorch
 
 __all__ = [
     "GradScaler", "amp_definitely_not_available", "autocast", "custom_bwd", "custom_fwd",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from typing import Any
 
@@ -17,16 +18,21 @@ from .snapshots import memory_snapshot
 __all__ = [
     "empty_cache",
     "get_per_process_memory_fraction",
+    "ipc_collect",
     "max_memory_allocated",
+    "max_memory_cached",
     "max_memory_reserved",
     "mem_get_info",
     "memory_allocated",
+    "memory_cached",
     "memory_reserved",
     "memory_snapshot",
     "memory_stats",
     "memory_stats_as_nested_dict",
     "memory_summary",
     "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
     "reset_peak_memory_stats",
     "set_per_process_memory_fraction",
 ]
@@ -166,6 +172,50 @@ def empty_cache() -> None:
         backend = backend_at(None)[0]
         backend.empty_cache()
         pinned_memory(backend).release()
+
+
+def ipc_collect() -> None:
+    """Does nothing: processes share no memory of a GPU here, of which some could be let go of."""
+
+
+# What PyTorch calls by other names today --------------------------------------------------------
+
+
+def _renamed(old: str, new: str) -> None:
+    warnings.warn(
+        f"`torch.cuda.{old}` has been renamed to `torch.cuda.{new}`", FutureWarning, stacklevel=3
+    )
+
+
+def _resets_all(old: str) -> None:
+    warnings.warn(
+        f"torch.cuda.{old} now calls torch.cuda.reset_peak_memory_stats, which resets /all/ peak "
+        "memory stats.", FutureWarning, stacklevel=3,
+    )  # fmt: skip
+
+
+def memory_cached(device: DeviceLike = None) -> int:
+    """`memory_reserved`, by an old name: it warns."""
+    _renamed("memory_cached", "memory_reserved")
+    return memory_reserved(device)
+
+
+def max_memory_cached(device: DeviceLike = None) -> int:
+    """`max_memory_reserved`, by an old name: it warns."""
+    _renamed("max_memory_cached", "max_memory_reserved")
+    return max_memory_reserved(device)
+
+
+def reset_max_memory_allocated(device: DeviceLike = None) -> None:
+    """`reset_peak_memory_stats`, by an old name: it warns."""
+    _resets_all("reset_max_memory_allocated")
+    reset_peak_memory_stats(device)
+
+
+def reset_max_memory_cached(device: DeviceLike = None) -> None:
+    """`reset_peak_memory_stats`, by an old name: it warns."""
+    _resets_all("reset_max_memory_cached")
+    reset_peak_memory_stats(device)
 
 
 def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:

@@ -112,14 +112,14 @@ ABSENT: dict[str, dict[str, str]] = {
             LockingLogger ModuleDict Node NoopLogger OperatorInfo ParameterDict PyTorchFile* SUM
             ScriptClass* ScriptDict* ScriptList* ScriptMethod ScriptModuleSerializer ScriptObject*
             SerializationStorageContext StaticModule StreamObjType Tag ThroughputBenchmark
-            TracingState Type Use Value ao cpp import_ir_module* init_num_threads is_storage
+            TracingState Type Use Value ao cpp import_ir_module* init_num_threads
             is_vulkan_available DeviceObjType merge_type_from_type_comment parse_* unify_type_list
-            AcceleratorError torch_version contrib nativert numa autocast_*crement_nesting
+            AcceleratorError torch_version contrib nativert numa
         """,
         OTHER_DEVICE: "mps mtia xpu",
         OLD_AUTOCAST: """
-            get_autocast_*_dtype is_autocast_[!c]*_enabled is_autocast_cpu_enabled
-            set_autocast_*_dtype set_autocast_[!c]*_enabled set_autocast_cpu_enabled
+            get_autocast_*_dtype is_autocast_[!c]*_enabled set_autocast_*_dtype
+            set_autocast_[!c]*_enabled
         """,
         QUANTIZED: """
             bit bits* choose_qparams_optimized dequantize empty_quantized fake_quantize_* float4_*
@@ -243,10 +243,9 @@ ABSENT: dict[str, dict[str, str]] = {
             utilization
         """,
         INTERNAL: """
-            get_arch_list get_gencode_flags has_half has_magma ipc_collect is_tf32_supported sparse
+            get_arch_list get_gencode_flags has_half has_magma is_tf32_supported sparse
             tunable
         """,
-        OLD: "max_memory_cached memory_cached reset_max_memory_*",
         STORAGE: "*Storage",
     },
     "cuda.memory": {
@@ -256,7 +255,6 @@ ABSENT: dict[str, dict[str, str]] = {
             reset_*_host_memory_stats
         """,
         MONITOR: "list_gpu_processes",
-        OLD: "max_memory_cached memory_cached reset_max_memory_*",
     },
     "cuda.Event": {DISTRIBUTED: "*ipc_handle"},
     "Generator": {STATES: "*_offset graphsafe_*"},

@@ -14,7 +14,14 @@ import cugrad
 from cugrad import nn
 from cugrad.alias import private
 from cugrad.alias.paths import library
-from cugrad.alias.private import _foreach_utils, _reduction, _utils, internals
+from cugrad.alias.private import (
+    _foreach_utils,
+    _reduction,
+    _utils,
+    functional,
+    internals,
+    jit_switches,
+)
 from cugrad.alias.private._higher_order_ops.associative_scan import associative_scan
 from cugrad.distributed.tensor import placements
 from tests.support import ROOT
@@ -103,6 +110,16 @@ from torch.nn.modules.module import register_module_parameter_registration_hook 
 handle = register(lambda *args: None)
 assert len(hooks.values()) == 1 and callable(hooks.values()[0])
 handle.remove()
+import torch._VF as _VF
+from torch.nn.functional import _Reduction, _pair
+from torch.nn.modules.module import _addindent
+from torch.cuda.amp.grad_scaler import OptState
+assert _VF.lstm is torch._C._VariableFunctions.lstm is torch.lstm is torch._VF.lstm
+assert _Reduction.get_enum("mean") == 1 and _pair(3) == (3, 3)
+assert _addindent("a\\nb", 2) == "a\\n  b"
+assert torch._utils._import_dotted_name("torch.nn.Linear") is torch.nn.Linear
+torch._C._jit_set_profiling_executor(False)
+assert isinstance(layer.weight, torch._C._TensorBase) and OptState.READY.value == 0
 try: torch.ops.load_library("nothing.so")
 except OSError as error: print(error)
 try: from torch.optim.optimizer import nothing
@@ -146,6 +163,74 @@ def test_lists_of_tensors(torch: Any) -> None:
         }
 
     assert told(sorted_ours) == told(sorted_theirs)
+
+
+@pytest.mark.parametrize("limit", [1, 24, 28, 1000])
+def test_lists_of_one_type_and_so_many_bytes(torch: Any, limit: int) -> None:
+    from torch import _utils as peer
+
+    rows = [np.ones(3), np.float32([1, 2, 3]), np.ones((2, 2)), np.float32(5), np.ones(1)]
+    ours, theirs = (
+        [[t.tolist() for t in part] for part in take([lib.tensor(row) for row in rows], limit)]
+        for lib, take in ((cugrad, _utils._take_tensors), (torch, peer._take_tensors))
+    )
+    assert ours == theirs
+
+
+def _projected(lib: Any, parts: Any, same: str, bias: bool) -> Any:
+    x = [lib.tensor(np.random.RandomState(i).randn(2, 3, 4)) for i in range(3)]
+    q, k, v = (x[int(i)] for i in same)
+    w = lib.tensor(np.random.RandomState(5).randn(12, 4))
+    b = lib.tensor(np.random.RandomState(6).randn(12)) if bias else None
+    biases = (None,) * 3 if b is None else b.chunk(3)
+    packed = parts._in_projection_packed(q, k, v, w, b)
+    return [t.numpy() for t in (*packed, *parts._in_projection(q, k, v, *w.chunk(3), *biases))]
+
+
+@pytest.mark.parametrize("same", ["000", "011", "012"])
+def test_parts_of_attention(torch: Any, same: str) -> None:
+    import torch.nn.functional as peer
+
+    for bias in (False, True):
+        ours, theirs = (
+            _projected(cugrad, functional, same, bias),
+            _projected(torch, peer, same, bias),
+        )
+        for one, other in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12)
+    x, y = cugrad.ones(2, 3, 4), cugrad.ones(3, 4)
+    assert functional._mha_shape_check(x, x, x, None, None, 2)
+    assert not functional._mha_shape_check(y, y, y, None, None, 2)
+    for wrong in ((x, x, x, *[cugrad.ones(2, 4)] * 3), (x, x, x, *[cugrad.ones(4, 4)] * 3, y)):
+        with pytest.raises(AssertionError, match="shape of"):
+            functional._in_projection(*wrong)
+
+
+def test_parts_of_norms_and_of_a_softmax(torch: Any) -> None:
+    import torch.nn.functional as peer
+
+    for lib in (functional, peer):
+        with pytest.warns(UserWarning, match="Implicit dimension choice for softmax"):
+            assert [lib._get_softmax_dim("softmax", n, 2) for n in range(5)] == [0, 0, 1, 0, 1]
+        lib._verify_batch_size([2, 3])
+        with pytest.raises(ValueError, match="more than 1 value per channel"):
+            lib._verify_batch_size([1, 3, 1])
+        assert lib._list_with_default([None, 2], [5, 6, 7]) == [6, 2]
+        with pytest.raises(ValueError, match="at least 3"):
+            lib._list_with_default([None, 2], [5, 6])
+    assert functional._none_or_dtype(cugrad.ones(1)) is cugrad.float32
+    assert functional._none_or_dtype(None) is None
+    with pytest.raises(RuntimeError, match="must be None or"):
+        functional._none_or_dtype(3)  # type: ignore[arg-type]
+
+
+def test_switches_keep_what_they_are_told() -> None:
+    for name in jit_switches.SWITCHES:
+        switch = getattr(jit_switches, name)
+        before = switch("other")
+        assert switch(before) == "other" and switch(before) == before
+    with jit_switches.optimized_execution(False):
+        pass
 
 
 def test_small_ones(torch: Any) -> None:

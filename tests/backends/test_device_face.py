@@ -209,3 +209,16 @@ def test_an_optimizer_steps(device: str) -> None:
         optimizer.step()
         assert (w < before).all()
         optimizer.zero_grad()
+
+
+def test_memory_by_its_former_names(device: str) -> None:
+    if device == "cpu":
+        pytest.skip("the CPU is no device of CUDA's")
+    for name in ("memory", "max_memory"):
+        with pytest.warns(FutureWarning, match=f"renamed to `torch.cuda.{name}_reserved`"):
+            told = getattr(cugrad.cuda, f"{name}_cached")(device)
+        assert told == getattr(cugrad.cuda, f"{name}_reserved")(device)
+    for name in ("allocated", "cached"):
+        with pytest.warns(FutureWarning, match="resets /all/ peak"):
+            getattr(cugrad.cuda, f"reset_max_memory_{name}")(device)
+    cugrad.cuda.ipc_collect()

@@ -31,6 +31,24 @@ def test_sums_of_adagrad_are_shared() -> None:
     assert total.is_shared() and total.tolist() == [1.5] * 3
 
 
+@pytest.mark.host_only
+def test_a_batch_in_memory_that_was_asked_for() -> None:
+    """As copies of PyTorch's `default_collate` make it in a worker."""
+    rows = [cugrad.full((3,), float(i)) for i in range(2)]
+    memory = rows[0].storage()._new_shared(6)
+    out = rows[0].new(memory).resize_(2, 3)
+    assert cugrad.stack(rows, 0, out=out) is out and memory.tolist() == [0, 0, 0, 1, 1, 1]
+    assert len(cugrad.UntypedStorage._new_shared(4)) == 4
+
+
+def test_a_storage_keeps_its_size() -> None:
+    x = cugrad.ones(3)
+    for storage in (x.storage(), x.untyped_storage()):
+        storage.resize_(storage.size())
+        with pytest.raises(NotImplementedError, match="x.new_empty"):
+            storage.resize_(0)
+
+
 def test_what_a_process_has_raised() -> None:
     error = cugrad.multiprocessing.ProcessRaisedException("it fell", error_index=1, error_pid=7)
     assert (error.msg, error.error_index, error.pid) == ("it fell", 1, 7)

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import cugrad
-from cugrad import backends
-from cugrad.autograd.autocast import POLICIES
+from cugrad import backends, nn
+from cugrad.amp.grad_scaler import OptState
+from cugrad.autograd.autocast import POLICIES, settings
 from cugrad.autograd.recording import record
 from cugrad.ops.table import TABLE
 from cugrad.utils.checkpoint import checkpoint
@@ -463,6 +464,69 @@ def test_a_dtype_that_is_none_of_both_disables_it(lib: Any) -> None:
     if not lib.cuda.is_available():
         with pytest.warns(UserWarning, match="CUDA is not available"):
             lib.autocast("cuda")
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
+def test_settings_by_their_former_names(lib: Any, name: str) -> None:
+    kind = "cuda" if name == "gpu" else name
+    with pytest.warns(DeprecationWarning, match=f"_autocast_dtype.'{kind}'"):
+        before = getattr(lib, f"get_autocast_{name}_dtype")()
+    with pytest.warns(DeprecationWarning, match=f"set_autocast_dtype.'{kind}', dtype"):
+        getattr(lib, f"set_autocast_{name}_dtype")(lib.bfloat16)
+    assert lib.get_autocast_dtype(kind) == lib.bfloat16
+    lib.set_autocast_dtype(kind, before)
+
+
+def test_autocast_is_turned_on_by_its_former_names(lib: Any) -> None:
+    for enabled in (True, False):
+        with pytest.warns(DeprecationWarning, match="set_autocast_enabled.'cpu', enabled"):
+            lib.set_autocast_cpu_enabled(enabled)
+        with pytest.warns(DeprecationWarning, match="is_autocast_enabled.'cpu'"):
+            assert lib.is_autocast_cpu_enabled() is enabled
+        lib.set_autocast_enabled(enabled)
+        assert lib.is_autocast_enabled() is enabled
+    with pytest.raises(TypeError):
+        lib.set_autocast_enabled(3)
+
+
+def test_a_region_of_a_programs_own_ends_what_was_cast_in_it() -> None:
+    w, x = cugrad.ones(2, 2, requires_grad=True), cugrad.ones(2, 2)
+    with cugrad.device("cpu"):
+        assert cugrad.autocast_increment_nesting() == 1
+    cugrad.set_autocast_enabled(x.device.type, True)
+    try:
+        x @ w
+        assert settings.cache
+    finally:
+        cugrad.set_autocast_enabled(x.device.type, False)
+        assert cugrad.autocast_decrement_nesting() == 0
+    assert not settings.cache
+
+
+class Allowing(cugrad.amp.GradScaler):
+    """As scripts that train in float16 alone have it."""
+
+    def _unscale_grads_(self, optimizer: Any, inv_scale: Any, found_inf: Any, half: bool) -> Any:
+        return super()._unscale_grads_(optimizer, inv_scale, found_inf, True)
+
+
+@pytest.mark.parametrize("grad", [2.0, float("inf")])
+def test_a_scaler_of_ones_own_may_unscale_half_precision(grad: float) -> None:
+    p = nn.Parameter(cugrad.ones(2, dtype=cugrad.float16, device="cpu"))
+    optimizer = cugrad.optim.SGD([p], lr=1.0)
+    scaler = Allowing("cpu", init_scale=4.0)
+    scaler.scale(p.float().sum())
+    p.grad = cugrad.full_like(p, grad)
+    assert [*scaler._check_inf_per_device(optimizer).values()][0].item() == (grad == float("inf"))
+    assert p.grad[0].item() == grad
+    scaler.unscale_(optimizer)
+    state = scaler._per_optimizer_states[id(optimizer)]
+    assert state["stage"] is OptState.UNSCALED
+    assert state["found_inf_per_device"] == scaler._found_inf_per_device(optimizer)
+    scaler.step(optimizer)
+    assert p.tolist() == ([0.5, 0.5] if grad == 2.0 else [1.0, 1.0])
+    scaler.update()
+    assert not scaler._per_optimizer_states and scaler._growth_tracker is not None
 
 
 def test_settings_by_function(lib: Any) -> None:

@@ -9,9 +9,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from .jit_switches import SWITCHES
+
 __all__ = ["NAMES", "PATHS", "find"]
 
 _SOME = "alias.private.internals"
+_OF_LAYERS = "alias.private.functional"
 _TRANSFORMS = "distributions.transforms.transform"
 _ELEMENTWISE = "distributions.transforms.elementwise"
 
@@ -31,15 +34,37 @@ NAMES = {
             "_has_xpu",
         )
     },
+    **{f"_C.{name}": f"alias.private.jit_switches.{name}" for name in SWITCHES},
+    "_C._TensorBase": "tensor.Tensor",
+    "_C._VariableFunctions": f"{_SOME}._VF",
     "_softmax_backward_data": f"{_SOME}._softmax_backward_data",
     "distributions.transforms._clipped_sigmoid": f"{_ELEMENTWISE}._clipped_sigmoid",
     "distributions.transforms._InverseTransform": f"{_TRANSFORMS}._InverseTransform",
     "jit.Error": f"{_SOME}.JitError",
     "jit._get_trace_graph": f"{_SOME}._get_trace_graph",
+    "jit.optimized_execution": "alias.private.jit_switches.optimized_execution",
     "jit.TracerWarning": f"{_SOME}.TracerWarning",
     "jit._overload": "alias.paths._jit_internal._overload",
     "jit._overload_method": "alias.paths._jit_internal._overload",
     "jit._script_if_tracing": "alias.paths._jit_internal._overload",
+    **{
+        f"nn.functional.{name}": f"{_OF_LAYERS}.{name}"
+        for name in (
+            "_canonical_mask",
+            "_get_softmax_dim",
+            "_in_projection",
+            "_in_projection_packed",
+            "_list_with_default",
+            "_mha_shape_check",
+            "_none_or_dtype",
+            "_verify_batch_size",
+        )
+    },
+    **{f"nn.functional.{n}": f"nn.modules.utils.{n}" for n in ("_single", "_pair", "_triple")},
+    **{f"{n}._VF": f"{_SOME}._VF" for n in ("nn.functional", "nn.modules.rnn")},
+    **{f"{n}._Reduction": f"{_SOME}._Reduction" for n in ("nn.functional", "nn.modules.loss")},
+    "nn.modules.conv._reverse_repeat_tuple": "nn.modules.utils._reverse_repeat_tuple",
+    "nn.modules.module._addindent": f"{_SOME}._addindent",
     "nn.init._calculate_correct_fan": "nn.init._fan",
     "nn.init._calculate_fan_in_and_fan_out": "nn.init.calculate_fans",
     "nn.init._no_grad_fill_": "nn.init.constant_",
@@ -70,6 +95,7 @@ PATHS = {
     "_higher_order_ops.associative_scan": "alias.private._higher_order_ops.associative_scan",
     "_tensor_str": "alias.private._tensor_str",
     "_utils": "alias.private._utils",
+    "_VF": "alias.private.variable_functions",
     "distributed._composable.fsdp": "distributed.fsdp",
     "distributed._tensor": "distributed.tensor",
     "distributed.distributed_c10d": "alias.private.distributed_c10d",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
 from typing import Any
 
 from ...accelerator import get_device_module
@@ -16,8 +17,8 @@ from ...serialization.names import rebuild_tensor_v2 as _rebuild_tensor_v2
 from ...tensor import Tensor
 
 __all__ = ["_element_size", "_flatten_dense_tensors", "_get_available_device_type",
-           "_get_device_index", "_get_device_module", "_rebuild_parameter", "_rebuild_tensor_v2",
-           "_unflatten_dense_tensors"]  # fmt: skip
+           "_get_device_index", "_get_device_module", "_import_dotted_name", "_rebuild_parameter",
+           "_rebuild_tensor_v2", "_take_tensors", "_unflatten_dense_tensors"]  # fmt: skip
 
 
 def _element_size(dtype: Any) -> int:
@@ -35,6 +36,28 @@ def _unflatten_dense_tensors(flat: Tensor, tensors: Sequence[Tensor]) -> tuple[T
     """Views of a row in the shapes of the tensors, one behind the other."""
     parts = FUNCTIONS["split"](flat, [t.numel() for t in tensors])
     return tuple(part.view(t.shape) for part, t in zip(parts, tensors))
+
+
+def _size(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _take_tensors(tensors: Iterable[Tensor], size_limit: int) -> Iterator[list[Tensor]]:
+    """The tensors in lists of one type, each of at most so many bytes, or of one tensor."""
+    lists: dict[Any, list[Tensor]] = {}
+    for tensor in tensors:
+        alike = lists.setdefault(tensor.type(), [])
+        if alike and sum(map(_size, (*alike, tensor))) > size_limit:
+            yield alike
+            alike = lists[tensor.type()] = []
+        alike.append(tensor)
+    yield from lists.values()
+
+
+def _import_dotted_name(name: str) -> Any:
+    """What stands at a path, `torch.nn.Linear`, of which the first name is that of a package."""
+    package, *names = name.split(".")
+    return reduce(getattr, names, __import__(package))
 
 
 def _get_available_device_type() -> str | None:

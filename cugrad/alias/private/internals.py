@@ -12,8 +12,10 @@ from ...nn.modules.module import Module
 from ...nn.stateless import in_place_of
 from ...tensor import Tensor
 from ..refusals import refusal
+from . import _reduction as _Reduction
+from . import variable_functions as _VF
 
-__all__ = ["JitError", "TracerWarning"]
+__all__ = ["_VF", "JitError", "TracerWarning", "_Reduction"]
 
 _collate_fn_t = Callable[[list[Any]], Any]
 _worker_init_fn_t = Callable[[int], None]
@@ -47,6 +49,11 @@ def _reparametrize_module(
 ) -> Any:  # fmt: skip
     """A context in which a module has other tensors as its parameters and buffers."""
     return in_place_of(module, parameters_and_buffers, tie_weights, strict)
+
+
+def _addindent(s_: str, numSpaces: int) -> str:
+    """A text whose lines, but for the first, begin so far to the right."""
+    return ("\n" + numSpaces * " ").join(s_.split("\n"))
 
 
 class _Names(type):

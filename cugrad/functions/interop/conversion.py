@@ -26,6 +26,7 @@ from ..calls.out import accepting
 from ..creation import factories as creation
 from ..creation import ranges
 from ..shapes import layouts
+from ..shapes.storages import is_storage
 
 __all__ = ["METHODS"]
 
@@ -346,6 +347,8 @@ def _reduce(self: Tensor, protocol: Any) -> Any:
 def new(self: Tensor, *data: Any, size: Any = None, device: Any = None) -> Tensor:
     """PyTorch's old `new_empty(*size)`, or `new_tensor(data)`, with this tensor's dtype, device.
 
+    Of a storage it is a tensor over that memory.
+
     >>> import cugrad as torch
     >>> torch.ones(2).new(2, 3).shape, torch.ones(2).new([1, 2])
     (torch.Size([2, 3]), tensor([1., 2.]))
@@ -355,6 +358,8 @@ def new(self: Tensor, *data: Any, size: Any = None, device: Any = None) -> Tenso
     if size is not None or len(data) > 1 or isinstance(first, (int, Size)):
         sizes = varargs(data, size) or (first if isinstance(first, Size) else (0,))
         return creation.empty(tuple(sizes), dtype=self.dtype, device=place)
+    if is_storage(first):  # its memory
+        return make(first._flat.view(self.dtype.numpy))
     values = first.detach() if isinstance(first, Tensor) else first
     return creation.tensor(values, dtype=self.dtype, device=place)
 

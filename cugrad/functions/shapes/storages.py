@@ -16,7 +16,8 @@ from ...dtypes import dtype as Dtype
 from ...ops.views.strided import address_of, storage_of
 from ...tensor import Tensor, make
 
-__all__ = ["METHODS", "TYPES", "TypedStorage", "UntypedStorage", "storage", "untyped_storage"]
+__all__ = ["METHODS", "TYPES", "TypedStorage", "UntypedStorage", "is_storage", "storage",
+           "untyped_storage"]  # fmt: skip
 
 
 class _Storage:
@@ -74,6 +75,16 @@ class _Storage:
         make(self._flat).copy_(make(source._flat), non_blocking)
         return self
 
+    def resize_(self, size: int) -> Any:
+        """NotImplementedError, but for its own size: tensors keep their memory."""
+        if size != self.size():
+            raise NotImplementedError(
+                f"resize_ of a storage: got {size}, want its own size, {self.size()}: memory is "
+                "the tensors', and goes with the last of them. To let go of it, set x.data = "
+                "x.new_empty(0), and what was there again when it is needed"
+            )
+        return self
+
 
 class UntypedStorage(_Storage):
     """The memory of a tensor and its views, in bytes; or new bytes on the host, which are zero.
@@ -95,6 +106,11 @@ class UntypedStorage(_Storage):
         storage = cls()
         storage._flat = flat
         return storage
+
+    @classmethod
+    def _new_shared(cls, size: int, *, device: Any = "cpu") -> UntypedStorage:
+        """New bytes, as a `collate_fn` in a worker asks for: what it sends is shared anyway."""
+        return cls(size)
 
     @classmethod
     def from_file(
@@ -167,6 +183,10 @@ class TypedStorage(_Storage):
             numpy = self.dtype.numpy
             self._flat = np.zeros(size, numpy) if isinstance(size, int) else _host(size, numpy)
 
+    def _new_shared(self, size: int) -> TypedStorage:
+        """New elements of its dtype on the host, which are zero."""
+        return TypedStorage(size, dtype=self.dtype)
+
     def untyped(self) -> UntypedStorage:
         """The same memory in bytes."""
         return UntypedStorage._of(self._flat.view(np.uint8))
@@ -181,6 +201,16 @@ class TypedStorage(_Storage):
         lines = "".join(f" {value}\n" for value in self.tolist())
         return (f"{lines}[torch.storage.TypedStorage(dtype={self.dtype}, device={self.device}) of "
                 f"size {len(self)}]")  # fmt: skip
+
+
+def is_storage(obj: Any) -> bool:
+    """Whether an object is a storage.
+
+    >>> import cugrad as torch
+    >>> torch.is_storage(torch.ones(2).untyped_storage()), torch.is_storage(torch.ones(2))
+    (True, False)
+    """
+    return isinstance(obj, _Storage)
 
 
 def storage(self: Tensor) -> TypedStorage:
