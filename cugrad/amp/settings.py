@@ -40,11 +40,10 @@ def set_autocast_enabled(device_type: str | bool, enabled: bool | None = None) -
 
     TypeError for no bool.
     """
-    if enabled is None and not isinstance(device_type, str):
-        device_type, enabled = "cuda", device_type
-    _check_bool("set_autocast_enabled", enabled)
-    assert isinstance(device_type, str) and enabled is not None
-    switch_autocast(device_type, setting(device_type)._replace(enabled=enabled))
+    kind, on = (device_type, enabled) if isinstance(device_type, str) else ("cuda", device_type)
+    _check_bool("set_autocast_enabled", on)
+    assert on is not None
+    switch_autocast(kind, setting(kind)._replace(enabled=on))
 
 
 def get_autocast_dtype(device_type: str) -> dtypes.dtype:
