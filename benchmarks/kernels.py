@@ -162,6 +162,8 @@ def ops() -> list[Case]:
                "1/1", 1, 1) for more, make in (("", images), (", channels last", image(images)))],
         Case("adaptive_max_pool2d, uneven", images, lambda x: F.adaptive_max_pool2d(x, 3), "1/2",
              1, 1),
+        Case("fractional_max_pool2d", lambda: (*images(), tensor(2, 4, 2).detach()),
+             lambda x, u: F.fractional_max_pool2d(x, 2, 5, _random_samples=u), "1/2", 1, 1),
         Case("attention, causal", heads(), attend, "1/2-3", 1, 2),
         Case("attention, causal, bfloat16", heads(BFLOAT16), attend, "1/2-3", 1, 2),
         Case("attention, heads of 256", lambda: tuple([tensor(2, 3, 8, 256) for _ in range(3)]),

@@ -50,6 +50,11 @@ def moments(*shape: int) -> Callable[[Any], Any]:
     return lambda rng: (rng.random(shape) + 0.1).astype(np.float32)
 
 
+def chances(*shape: int) -> Callable[[Any], Any]:
+    """Numbers that are drawn uniformly, and kept so."""
+    return lambda rng: rng.random(shape).astype(np.float32)
+
+
 def drawn(*makers: Any) -> Callable[[Any], list[Any]]:
     """Arrays that makers draw, and what is none as it is."""
 
@@ -235,6 +240,15 @@ for shape, sizes in (((2, 3, 9, 8), (4, 5)), ((3, 7), (10,)), ((2, 3, 5, 4, 6), 
                      ((300, 7), (3,)), ((1, 2, 20, 20), (3, 7))):  # fmt: skip
     case(f"adaptive_max_pool{len(sizes)}d_with_indices", f"{shape}", drawn(with_ties(*shape)),
          {"sizes": sizes}, (("self",),))  # fmt: skip
+
+for shape, kernel, sizes in (
+    ((2, 3, 9, 8), (2, 3), (4, 5)), ((3, 7, 6), (1, 2), (7, 1)),
+    ((2, 3, 5, 4, 6), (2, 2, 1), (2, 3, 4)), ((1, 2, 20, 21), (5, 4), (3, 17)),
+    ((2, 2, 4, 300), (4, 2), (1, 255)),
+):  # fmt: skip
+    case(f"fractional_max_pool{len(sizes)}d_with_indices", f"{shape}",
+         drawn(with_ties(*shape), chances(*shape[: -len(sizes)], len(sizes))),
+         {"kernel_size": kernel, "sizes": sizes}, (("self",),))  # fmt: skip
 
 # Scores -------------------------------------------------------------------------------------------
 

@@ -953,6 +953,40 @@ def _torch_adaptive_maxima(torch, x, sizes):
 for _n, _size, _sizes in ((1, (7,), (3,)), (2, (6, 5), (4, 7)), (3, (4, 5, 4), (3, 2, 4))):
     sample(f"adaptive_max_pool{_n}d_with_indices", distinct((2, 3, *_size)), sizes=_sizes,
            reference=_adaptive_maxima, torch=_torch_adaptive_maxima)  # fmt: skip
+
+
+def _fractional_maxima(np, x, samples, kernel_size, sizes):
+    """Windows from floor((i + u) step) - floor(u step) on, and the last where the plane ends."""
+    extents, n = x.shape[2:], len(sizes)
+    values = np.zeros((*x.shape[:2], *sizes))
+    indices = np.zeros(values.shape, np.uint8)
+    for at in np.ndindex(values.shape):
+        spans = []
+        for d, (i, size, k, out) in enumerate(zip(at[2:], extents, kernel_size, sizes)):
+            u = samples[at[:2]][n - 1 - d if n == 2 else d]
+            step = (size - k) / (out - 1) if out > 1 else 0.0
+            begin = size - k if i == out - 1 else int((i + u) * step) - int(u * step)
+            spans.append(range(begin, begin + k))
+        places = [np.ravel_multi_index(p, extents) for p in itertools.product(*spans)]
+        plane = x[at[:2]].reshape(-1)
+        best = max(places, key=lambda p: plane[p])
+        values[at], indices[at] = plane[best], best
+    return values, indices
+
+
+def _torch_fractional_maxima(torch, x, samples, kernel_size, sizes):
+    pool = getattr(torch.nn.functional, f"fractional_max_pool{len(sizes)}d")
+    values, indices = pool(x, kernel_size, sizes, return_indices=True,
+                           _random_samples=samples.to(x.dtype))  # fmt: skip
+    return values, indices.to(torch.uint8)
+
+
+for _n, _size, _sizes in ((2, (6, 5), (4, 2)), (3, (4, 5, 4), (2, 2, 1))):
+    _drawn = np.random.default_rng(_n).random((2, 3, _n))
+    sample(f"fractional_max_pool{_n}d_with_indices", distinct((2, 3, *_size)), exactly(_drawn),
+           kernel_size=(2, 3, 2)[:_n], sizes=_sizes, reference=_fractional_maxima,
+           torch=_torch_fractional_maxima)  # fmt: skip
+REAL_ONLY |= {f"fractional_max_pool{_n}d_with_indices" for _n in (2, 3)}
 REAL_ONLY |= {f"{_how}max_pool{_n}d_with_indices" for _n in (1, 2, 3) for _how in ("", "adaptive_")}
 
 

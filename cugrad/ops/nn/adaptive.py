@@ -1,4 +1,6 @@
-"""Rows of maxima over windows that cover a plane, as many as are asked for."""
+"""Rows of maxima over windows that cover a plane, as many as are asked for; or are of one size, at
+places that are drawn.
+"""
 
 from __future__ import annotations
 
@@ -57,5 +59,58 @@ for _n in (1, 2, 3):
             m.max_pool_gather(self_t, indices, len(sizes)), None),
         kernels=(1, 1),
         doc="the maximum of each window of as many as sizes say, and where it lies in its plane",
+        refuses="c",
+    )  # fmt: skip
+
+
+# At places that are drawn -------------------------------------------------------------------------
+
+
+def _drawn_places(xp: Any, samples: Array, extents: Shape, kernel: Shape, sizes: Shape) -> Any:
+    """Where the elements of each window lie, (*lead, *sizes, elements), by samples (*lead, n).
+
+    In float32, as PyTorch finds them: windows are `step` apart, and the last ends with the plane.
+    """
+    n, lead = len(sizes), samples.shape[:-1]
+    total: Any = 0
+    for i, (size, k, out) in enumerate(zip(extents, kernel, sizes)):
+        # PyTorch reads the samples of a plane from the last axis in two dims, the first in three
+        drawn = samples[..., n - 1 - i if n == 2 else i].reshape((*lead, *(1,) * (2 * n)))
+        shape, window = [1] * (2 * n), [1] * (2 * n)
+        shape[i], window[n + i] = out, k
+        number = xp.arange(out).reshape(shape)
+        step = (size - k) / (out - 1) if out > 1 else 0.0
+        begin = ((number.astype("float32") + drawn) * step).astype("int64")
+        begin = begin - (drawn * step).astype("int64")
+        begin = xp.where(number == out - 1, size - k, begin)
+        total = total + (begin + xp.arange(k).reshape(window)) * prod(extents[i + 1 :])
+    return total.reshape((*lead, *sizes, prod(kernel)))
+
+
+def _fractional_max_pool(
+    xp: Any, self: Array, samples: Array, kernel_size: Shape, sizes: Shape
+) -> tuple[Array, Array]:
+    n = len(sizes)
+    lead, extents = self.shape[:-n], self.shape[-n:]
+    places = _drawn_places(xp, samples, extents, tuple(kernel_size), tuple(sizes))
+    flat = xp.reshape(self, (*lead, prod(extents)))
+    values = xp.take_along_axis(flat, xp.reshape(places, (*lead, -1)), -1).reshape(places.shape)
+    best = xp.argmax(values, -1, keepdims=True)
+    result, indices = (xp.take_along_axis(x, best, -1) for x in (values, places))
+    kept = indices.astype(smallest_index(prod(extents)))
+    return xp.reshape(result, (*lead, *sizes)), xp.reshape(kept, (*lead, *sizes))
+
+
+for _n in (2, 3):
+    row(
+        f"fractional_max_pool{_n}d_with_indices", "self samples", _fractional_max_pool,
+        promote=CAST, outputs="result indices", nondifferentiable="indices",
+        node=f"FractionalMaxPool{_n}DBackward0",
+        self=lambda m, g, indices, self_shape, kernel_size, sizes: m.max_pool_backward(
+            g, indices, self_shape[len(self_shape) - len(sizes) :]),
+        jvp=lambda m, self_t, indices, kernel_size, sizes: (
+            m.max_pool_gather(self_t, indices, len(sizes)), None),
+        kernels=(1, 1),
+        doc="the maximum of each window of kernel_size, whose places are drawn, and where it lies",
         refuses="c",
     )  # fmt: skip

@@ -7,7 +7,7 @@ inputs looks for the windows that an element lies in, so that it adds up in one 
 Of grids: MODE 0 weighs the two pixels about a place along each axis, 1 takes the nearest, 2 weighs
 four by cubics. PADDING, of what is outside: 0 is zeros, 1 the border, 2 a reflection. With ALIGNED
 -1 and 1 are the middles of pixels, else their edges. DIMS is 2 or 3. A place has x first, an image
-has it last.
+has it last. Numbers that are drawn have DRAWN bytes.
 """
 
 from __future__ import annotations
@@ -96,6 +96,33 @@ __device__ __forceinline__ int first_with(const Window& w, int d, int at)
 __device__ __forceinline__ int behind_last_with(const Window& w, int d, int at)
 {
     return (int)(((i64)(at + 1) * w.outputs[d] + w.size[d] - 1) / w.size[d]);
+}
+"""
+
+_FRACTION = r"""
+template <int BYTES> struct Number { typedef float type; };
+template <> struct Number<8> { typedef double type; };
+typedef Number<DRAWN>::type Drawn;
+// Along dim d, where the window of an output begins, by the number that was drawn for its plane.
+__device__ __forceinline__ int begin_of(const Window& w, int d, int output, Drawn drawn)
+{
+    const int last = w.size[d] - w.kernel[d];
+    if (output == w.outputs[d] - 1) return last;
+    const Drawn step = (Drawn)((double)last / (w.outputs[d] - 1));
+    const int begin = (int)((output + drawn) * step) - (int)(drawn * step);
+    return begin < 0 ? 0 : begin < last ? begin : last;
+}
+// The windows that may have an element, whatever was drawn: they begin less than two elements off.
+__device__ __forceinline__ int first_about(const Window& w, int d, int at)
+{
+    const int last = w.size[d] - w.kernel[d], begin = at - w.kernel[d] - 1;
+    return begin <= 0 || last == 0 ? 0 : (int)((i64)begin * (w.outputs[d] - 1) / last);
+}
+__device__ __forceinline__ int behind_last_about(const Window& w, int d, int at)
+{
+    const int last = w.size[d] - w.kernel[d], outputs = w.outputs[d];
+    const i64 end = last == 0 ? outputs : (i64)(at + 2) * (outputs - 1) / last + 1;
+    return end < outputs ? (int)end : outputs;
 }
 """
 
@@ -239,6 +266,32 @@ __device__ __forceinline__ Axis first_axis(const T* grid, i64 i, int size)
 }
 constexpr int FIRST = DIMS == 3 ? NEAR : 1;
 """
+
+_GATHERED = r"""
+extern "C" __global__ void __launch_bounds__(256) NAME(
+    const T* g, const W* indices, T* x, const Window w, i64 count)
+{
+    const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= count) return;
+    const Place p = place_in(i, w.size);
+    const i64 first = p.plane * w.outputs[0] * w.outputs[1] * w.outputs[2];
+    const i64 own = offset_in(w.size, p.at[0], p.at[1], p.at[2]);
+    A sum = 0;
+    for (int a = first_with(w, 0, p.at[0]); a < behind_last_with(w, 0, p.at[0]); ++a)
+        for (int b = first_with(w, 1, p.at[1]); b < behind_last_with(w, 1, p.at[1]); ++b)
+            for (int c = first_with(w, 2, p.at[2]); c < behind_last_with(w, 2, p.at[2]); ++c) {
+                const i64 at = first + offset_in(w.outputs, a, b, c);
+                if ((i64)indices[at] == own) sum += (A)g[at];
+            }
+    x[i] = (T)sum;
+}
+"""
+
+
+def _gathered(name: str, cover: str, which: str = "with(") -> str:
+    """The gradient of maxima, whose places are known: an element adds up that of windows there."""
+    return WINDOW + PART + cover + PART + _GATHERED.replace("NAME", name).replace("with(", which)
+
 
 KERNELS = {
     # What each output reads at each position of the kernel, 0 beyond the plane: element
@@ -598,25 +651,33 @@ extern "C" __global__ void __launch_bounds__(256) adaptive_max_pool(
     indices[i] = (W)place;
 }
 """,
-    "adaptive_max_pool_backward": WINDOW + PART + _COVER + PART + r"""
-extern "C" __global__ void __launch_bounds__(256) adaptive_max_pool_backward(
-    const T* g, const W* indices, T* x, const Window w, i64 count)
+    # The same of windows of one size, at drawn places: of two dims the first number is the last's.
+    "fractional_max_pool": WINDOW + PART + _FRACTION + PART + r"""
+extern "C" __global__ void __launch_bounds__(256) fractional_max_pool(
+    const T* x, const Drawn* drawn, T* y, W* indices, const Window w, i64 count, int dims)
 {
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= count) return;
-    const Place p = place_in(i, w.size);
-    const i64 first = p.plane * w.outputs[0] * w.outputs[1] * w.outputs[2];
-    const i64 own = offset_in(w.size, p.at[0], p.at[1], p.at[2]);
-    A sum = 0;
-    for (int a = first_with(w, 0, p.at[0]); a < behind_last_with(w, 0, p.at[0]); ++a)
-        for (int b = first_with(w, 1, p.at[1]); b < behind_last_with(w, 1, p.at[1]); ++b)
-            for (int c = first_with(w, 2, p.at[2]); c < behind_last_with(w, 2, p.at[2]); ++c) {
-                const i64 at = first + offset_in(w.outputs, a, b, c);
-                if ((i64)indices[at] == own) sum += (A)g[at];
-            }
-    x[i] = (T)sum;
+    const Place o = place_in(i, w.outputs);
+    const T* from = x + o.plane * w.size[0] * w.size[1] * w.size[2];
+    int begin[3];
+    for (int d = 0; d < 3; ++d) {
+        const int k = d - 3 + dims, number = dims == 2 ? 1 - k : k;
+        begin[d] = k < 0 ? 0 : begin_of(w, d, o.at[d], drawn[o.plane * dims + number]);
+    }
+    A best = 0;
+    i64 place = -1;
+    FOR_KERNEL(w, k) {
+        const i64 at = offset_in(w.size, begin[0] + k0, begin[1] + k1, begin[2] + k2);
+        const A v = (A)from[at];
+        if (place < 0 || v > best || (v != v && best == best)) best = v, place = at;
+    }
+    y[i] = (T)best;
+    indices[i] = (W)place;
 }
 """,
+    "adaptive_max_pool_backward": _gathered("adaptive_max_pool_backward", _COVER),
+    "fractional_max_pool_backward": _gathered("fractional_max_pool_backward", _FRACTION, "about("),
     # `given`, if not 0, is what sums are divided by; else the number of elements, see divisor_of.
     "avg_pool": WINDOW + PART + _DIVISOR + PART + r"""
 extern "C" __global__ void __launch_bounds__(256) avg_pool(
@@ -836,4 +897,4 @@ extern "C" __global__ void __launch_bounds__(256) fold_last(
 """,
 }  # fmt: skip
 NAMES = tuple(KERNELS)
-SOURCE = whole(KERNELS, MODE=0, PADDING=0, ALIGNED=0, DIMS=2, EACH=8)
+SOURCE = whole(KERNELS, MODE=0, PADDING=0, ALIGNED=0, DIMS=2, EACH=8, DRAWN=4)

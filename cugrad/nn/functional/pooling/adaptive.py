@@ -8,14 +8,11 @@ from typing import Any
 
 from ....autograd.autocast import autocasts
 from ....autograd.recording.record import recorded
-from ....backends.several import at_home
 from ....backends.tables import table_beside
 from ....backends.windows import Ints, numbers
 from ....dtypes import float32, int64
 from ....functions.calls.arguments import as_own, refuse_complex, refuse_whole
 from ....functions.creation.random import rand
-from ....functions.creation.ranges import arange
-from ....ops.nn.pool import smallest_index
 from ....tensor import Tensor, make
 from .windows import max_pool
 
@@ -111,19 +108,6 @@ def adaptive_avg_pool3d(input: Tensor, output_size: Sizes) -> Tensor:
     return _adaptive_avg_pool(3, input, output_size)
 
 
-def _pick_maxima(input: Tensor, places: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """The maximum of each window and its place; `places` (..., *outputs, window) are in planes."""
-    lead = tuple(input.shape[:-n])
-    places = places.expand(*lead, *places.shape[-n - 1 :])
-    flat = input.detach().reshape(*lead, prod(input.shape[-n:]))
-    values = flat.gather(-1, places.flatten(len(lead))).reshape(places.shape)
-    at = values.argmax(-1, keepdim=True)
-    indices = as_own(places.gather(-1, at).squeeze(-1), ())
-    with at_home(flat):
-        small = make(indices._array.astype(smallest_index(flat.shape[-1])))  # what backward keeps
-    return recorded.max_pool_gather(input, small, n), indices
-
-
 def _adaptive_max_pool(n: int, input: Tensor, output_size: Sizes, return_indices: bool) -> Any:
     sizes = _adaptive_sizes(f"adaptive_max_pool{n}d", n, input, output_size, -n - 1)
     extents = tuple(input.shape[-n:])
@@ -189,24 +173,11 @@ def _fractional_max_pool(
     planes = lead if len(lead) == 2 else (1, *lead)
     if samples is None:
         samples = rand(*planes, n, dtype=float32, device=input.device)
-    samples = samples.reshape(-1, n)[: prod(lead)].reshape(
-        *lead, n
-    )  # one image: those of the first
-    total: Any = 0
-    for i, (size, k, out) in enumerate(zip(extents, kernel, outputs)):
-        # PyTorch reads the samples of a plane from the last axis in two dims, the first in three
-        drawn = samples[..., n - 1 - i if n == 2 else i].reshape(*lead, *(1,) * (2 * n))
-        shape, window = [1] * (2 * n), [1] * (2 * n)
-        shape[i], window[n + i] = out, k
-        starts = arange(out, dtype=float32, device=input.device).reshape(shape)
-        alpha = (size - k) / (out - 1) if out > 1 else 0.0
-        begin = ((starts + drawn) * alpha).to(int64) - (drawn * alpha).to(int64)
-        begin = recorded.where(starts == out - 1, begin * 0 + (size - k), begin)
-        inner = arange(k, device=input.device).reshape(window)
-        total = (begin + inner) * prod(extents[i + 1 :]) + total
-    places = total.reshape(*lead, *outputs, prod(kernel))
-    result, indices = _pick_maxima(input, places, n)
-    return (result, indices) if return_indices else result
+    # of one image there are the numbers of the first
+    samples = samples.reshape(-1, n)[: prod(lead)].reshape(*lead, n)
+    pool = getattr(recorded, f"{name}_with_indices")
+    result, indices = pool(input, samples, kernel, outputs)
+    return (result, indices.to(int64)) if return_indices else result
 
 
 def fractional_max_pool2d(

@@ -37,6 +37,7 @@ Array = Any  # cupy.ndarray
 MAX_POOLS = ("max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices")
 ndarray = cupy.ndarray
 EACH = 8  # channels that a thread reads
+FAR = 1 << 22  # of a dim, from where on a product in float32 may be more than half an element off
 MODES = ("bilinear", "nearest", "bicubic")
 PADDINGS = ("zeros", "border", "reflection")
 
@@ -116,13 +117,17 @@ def _max_pool(n: int) -> None:
         return result
 
 
-def _covering(x_shape: tuple[int, ...], sizes: tuple[int, ...]) -> Windows | None:
+def _covering(
+    x_shape: tuple[int, ...], sizes: tuple[int, ...], kernel_size: tuple[int, ...] | None = None
+) -> Windows | None:
     """As many windows as sizes say; None where numbers are too large, or there is nothing."""
     n = len(sizes)
     extents, ones = tuple(x_shape[len(x_shape) - n :]), (1,) * n
     if not prod(x_shape) or not prod(sizes) or max(prod(extents), prod(sizes)) >= LIMIT:
         return None
-    return Windows(extents, tuple(sizes), ones, ones, (0,) * n, ones)
+    if kernel_size is not None and max(extents) >= FAR:
+        return None
+    return Windows(extents, tuple(sizes), tuple(kernel_size or ones), ones, (0,) * n, ones)
 
 
 def _adaptive_max_pool(self: Array, sizes: tuple[int, ...]) -> tuple[Array, Array] | None:
@@ -137,22 +142,46 @@ def _adaptive_max_pool(self: Array, sizes: tuple[int, ...]) -> tuple[Array, Arra
     return result, indices
 
 
-def _adaptive_max_pool_backward(call: NodeCall) -> tuple[Array | None, ...] | None:
-    """In one kernel, that adds up in one order."""
-    shape, indices = call.shape("self"), call["indices"]
-    windows = _covering(shape, call.params["sizes"])
-    if windows is None or name_of(call.g.dtype) not in FLOATS:
+def _fractional_max_pool(
+    self: Array, samples: Array, kernel_size: tuple[int, ...], sizes: tuple[int, ...]
+) -> tuple[Array, Array] | None:
+    """In one kernel."""
+    windows, n = _covering(self.shape, sizes, kernel_size), len(sizes)
+    if windows is None or name_of(self.dtype) not in FLOATS or samples.dtype.char not in "fd":
         return None
-    result = ndarray(shape, call.g.dtype)
-    arrays = [dense(call.g), dense(indices), result]
-    launch("adaptive_max_pool_backward", windows, result.size, arrays,
-           index=name_of(indices.dtype))  # fmt: skip
-    return call.answer(self=result)
+    lead = self.shape[: self.ndim - n]
+    if samples.shape != (*lead, n):
+        return None
+    kind = _smallest_index(prod(windows.size))
+    result, indices = ndarray((*lead, *sizes), self.dtype), ndarray((*lead, *sizes), np.dtype(kind))
+    arrays = [dense(self), dense(samples), result, indices]
+    launch("fractional_max_pool", windows, result.size, arrays, int32(n), index=kind,
+           DRAWN=samples.itemsize)  # fmt: skip
+    return result, indices
+
+
+def _backward_of(how: str, **constants: int) -> Any:
+    def backward_of_maxima(call: NodeCall) -> tuple[Array | None, ...] | None:
+        """In one kernel, that adds up in one order."""
+        shape, indices = call.shape("self"), call["indices"]
+        windows = _covering(shape, call.params["sizes"], call.params.get("kernel_size"))
+        if windows is None or name_of(call.g.dtype) not in FLOATS:
+            return None
+        result = ndarray(shape, call.g.dtype)
+        arrays = [dense(call.g), dense(indices), result]
+        name, kind = f"{how}_max_pool_backward", name_of(indices.dtype)
+        launch(name, windows, result.size, arrays, index=kind, **constants)
+        return call.answer(self=result)
+
+    return backward_of_maxima
 
 
 for _n in (1, 2, 3):
     forward(f"adaptive_{MAX_POOLS[_n - 1]}", keeps=True)(_adaptive_max_pool)
-    backward(f"adaptive_{MAX_POOLS[_n - 1]}", keeps=True)(_adaptive_max_pool_backward)
+    backward(f"adaptive_{MAX_POOLS[_n - 1]}", keeps=True)(_backward_of("adaptive"))
+    if _n > 1:
+        forward(f"fractional_{MAX_POOLS[_n - 1]}", keeps=True)(_fractional_max_pool)
+        backward(f"fractional_{MAX_POOLS[_n - 1]}", keeps=True)(_backward_of("fractional", DRAWN=4))
 
 
 def _smallest_index(count: int) -> str:

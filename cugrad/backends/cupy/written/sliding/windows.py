@@ -75,12 +75,12 @@ def images_at_once(images: int, each: int, itemsize: int) -> int:
 
 def launch(
     name: str, windows: Windows, count: int, arrays: list[Array], *rest: Any, index: str = "",
-    pack: int = 1,
+    pack: int = 1, **constants: int,
 ) -> None:  # fmt: skip
     """Starts a kernel with a thread for each of `count` elements, or packs; `index` is the dtype
     of W.
     """
-    run = kernel(KERNELS[name], name, name_of(arrays[0].dtype), index or None, pack)
+    run = kernel(KERNELS[name], name, name_of(arrays[0].dtype), index or None, pack, **constants)
     run((blocks(count),), (BLOCK,), (*arrays, windows.packed, int64(count), *rest))
 
 
