@@ -306,6 +306,8 @@ def vectors() -> list[Case]:
         Case("aminmax of a dim", one, lambda a: torch.aminmax(a, dim=-1), "1/9", 2, 6),
         Case("prod", one, lambda a: a.prod(), "1/many", 1, 2),
         Case("prod of a dim", one, lambda a: a.prod(-1), "1/many", 1, 1),
+        Case("prod of a long line", lambda: (tensor(2, 20000),), lambda a: a.prod(-1), "1/many", 1,
+             3),
         Case("addmm with numbers", lambda: (*pair(), tensor(8, 8)),
              lambda a, b, c: torch.addmm(a, b, c, beta=0.5, alpha=2.0), "1/5", 2, 3),
         *[Case(f"{name}, complex", numbers, call, theirs, 1, most) for name, call, theirs, most in (

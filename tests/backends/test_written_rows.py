@@ -186,7 +186,7 @@ if fake_cuda.REAL is None:
 
 
 else:
-    from cugrad.backends.cupy.written import launch, ordering, registry
+    from cugrad.backends.cupy.written import launch, ordering, registry, scans
     from cugrad.backends.cupy.written.placed import sums
     from cugrad.backends.cupy.written.sliding import direct, windows
     from cugrad.backends.moments import RunningStatistics, track_moment, waiting
@@ -298,6 +298,17 @@ else:
         monkeypatch.setattr(direct, "FEW", 0)
         for run in by_columns():
             checked(run, True, BY_COLUMNS)
+
+    def test_parts_of_long_lines_are_equal_and_fit() -> None:
+        for n, length in (
+            (16386, 2731),
+            (20000, 1000),
+            (1 << 20, 1024),
+            (16411, 0),
+            (2 * 16411, 0),
+        ):
+            assert scans._length_of_parts(n) == length  # 16411 is a prime
+        assert scans._length_of_parts(8209 * 3) == 8209
 
     def by_ranges() -> list[Run]:
         names = ("embedding_dense_backward", "index_select_backward", "index_add", "index_backward",

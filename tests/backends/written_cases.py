@@ -381,6 +381,14 @@ for shape, dim in SCANS:
             how = {"dim": over, "keepdim": dim == 0}
             case("prod", f"{shape} {how}", drawn(values), how, (("self",),), forward=False,
                  slack=300)  # fmt: skip
+for shape, dim in (((2, 16386), 1), ((1 << 15,), None), ((20000, 2), 0), ((2, 18000, 3), 1)):
+    values = lambda rng, s=shape: rng.random(s) * 0.002 + 0.999
+    case("prod", f"{shape} by parts", drawn(values), {"dim": dim}, (("self",),), forward=False,
+         slack=3000)  # fmt: skip
+long_lines = np.tile(np.array([2.0, 0.5, 1.25, 0.8]), (3, 4100))
+long_lines[[1, 2, 2], [7, 9, 16390]] = 0.0
+case("prod", "zeros in parts", lambda rng, x=long_lines: [x], {"dim": 1}, (("self",),),
+     forward=False, slack=3000)  # fmt: skip
 zeros = np.array([[2.0, 0.5, 3.0, 4.0], [0.0, 0.5, 3.0, 4.0], [2.0, 0.0, 3.0, 0.0]])
 case("prod", "zeros", lambda rng, zeros=zeros: [zeros], {"dim": 1}, (("self",),), forward=False)
 case("logcumsumexp", "infinite", lambda rng: [np.array([[-np.inf, -np.inf, 1.0, np.inf, 2.0]])],

@@ -4,6 +4,7 @@ of lines: a kernel each.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -11,6 +12,7 @@ import cupy
 import numpy as np
 
 from ..kernels.scans import KERNELS, KINDS
+from ..launches.starting import not_noted
 from .launch import (
     BLOCK,
     FLOATS,
@@ -110,8 +112,8 @@ for _row, _kind in (("cumprod", "affine"), ("logcumsumexp", "logs")):
 
 @backward("prod", keeps=True)
 def gradient_of_product(call: NodeCall) -> tuple[Array | None, ...] | None:
-    """In one kernel, without a division: the product before each element, and then that behind it.
-    Of few long lines the formula's pairs are quicker.
+    """In one kernel, without a division: the product before each element, and then that behind it;
+    of few long lines in three.
     """
     x, dim = call["self"], call.params["dim"]
     if x is None or name_of(x.dtype) not in FLOATS or call.g.dtype != x.dtype:
@@ -122,16 +124,45 @@ def gradient_of_product(call: NodeCall) -> tuple[Array | None, ...] | None:
             return None
         n, inner = x.shape[dim], prod(x.shape[dim % x.ndim + 1 :])
     lines = x.size // n if n > 1 else 0
-    if not 0 < lines == call.g.size or n >= LIMIT or n > LONGEST and lines < FEW:
+    if not 0 < lines == call.g.size or n >= LIMIT:
         return None
+    if n <= LONGEST or lines >= FEW:
+        return call.answer(self=_times_others(dense(call.g), dense(x), lines, n, inner))
+    result = _by_parts(dense(call.g), dense(x), lines, n, inner)
+    return None if result is None else call.answer(self=result)
+
+
+def _times_others(g: Array, x: Array, lines: int, n: int, inner: int) -> Array:
+    """Of each element of a line the product of the others, times what `g` has for the line."""
     out, team = ndarray(x.shape, x.dtype), _team(lines, n, inner)
     sums = accumulator(x.dtype)
     before = out if out.dtype == sums else ndarray(x.shape, sums)
     name = "gradient_of_product"
     run = kernel(KERNELS[name], name, name_of(x.dtype), None, 1, KIND=KINDS["product"], TEAM=team)
     run((blocks(lines * team),), (BLOCK,),
-        (dense(call.g), dense(x), before, out, int64(lines), int32(n), int64(inner)))  # fmt: skip
-    return call.answer(self=out)
+        (g, x, before, out, int64(lines), int32(n), int64(inner)))  # fmt: skip
+    return out
+
+
+@lru_cache(maxsize=1024)
+def _length_of_parts(n: int) -> int:
+    """A divisor of the length of a line, small, so that many blocks have a part; 0 if none fits."""
+    lengths = (*range(LONG, 31, -1), *range(LONG + 1, LONGEST + 1))
+    return next((d for d in lengths if n % d == 0 and n // d <= LONGEST), 0)
+
+
+def _by_parts(g: Array, x: Array, lines: int, n: int, inner: int) -> Array | None:
+    """The same of few long lines, for more blocks: first of the products of equal parts. None where
+    there are no such, and of halves, to which those products would be rounded.
+    """
+    length = _length_of_parts(n)
+    if not length or x.dtype != accumulator(x.dtype):
+        return None
+    parts = n // length
+    not_noted()  # what CuPy launches
+    products = cupy.prod(x.reshape(lines // inner, parts, length, inner), axis=2)
+    slopes = _times_others(g, products, lines, parts, inner)
+    return _times_others(slopes, x, lines * parts, length, inner)
 
 
 # Extrema of lines ---------------------------------------------------------------------------------
