@@ -50,7 +50,7 @@ def set_anomaly_enabled(enabled: bool, check_nan: bool = True) -> None:
                 f"{type(value).__name__}"
             )
     anomaly.enabled, anomaly.check_nan = enabled, check_nan
-    State.fast = State.unobserved = State.fast_of_new_threads()
+    State.fast = State.fast_cast = State.unobserved = State.fast_of_new_threads()
     state.switch()
 
 

@@ -15,7 +15,8 @@ from ..errors import NoArray
 from ..ops.table import Op
 from ..runtime.kept import Switch, of_thread
 from ..tensor import Tensor
-from .mode import state
+from .mode import state, switch_casts
+from .recording.policies import AS_GIVEN, LOWER, POLICIES, REFUSED, WIDEST
 from .recording.recorded import recorded
 from .transforms import running
 
@@ -27,56 +28,6 @@ __all__ = [
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Which ops run in the lower precision, which in float32, and which in the widest dtype that they
-# are given: PyTorch's lists (aten/src/ATen/autocast_mode.h), by the names of rows and functions.
-# AS_GIVEN are functions that call ops of these lists and are not to be cast themselves.
-LOWER, FULL, WIDEST, AS_GIVEN, REFUSED = "lower", "float32", "widest", "as given", "refused"
-
-_LOWER = """
-    linear linear_weight mm bmm matmul baddbmm addmm addbmm convolution convolution_input prelu
-    prelu_kernel
-    conv_transpose1d conv_transpose2d conv_transpose3d scaled_dot_product_attention vecdot
-"""
-_LOSSES = """
-    cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss huber_loss kl_div ctc_loss
-    binary_cross_entropy_with_logits poisson_nll_loss cosine_embedding_loss hinge_embedding_loss
-    margin_ranking_loss multi_margin_loss multilabel_margin_loss soft_margin_loss
-    triplet_margin_loss
-"""
-CUDA = {
-    LOWER: _LOWER + """
-        addmv addr mv einsum multi_dot chain_matmul lstm gru rnn_tanh rnn_relu lstm_cell gru_cell
-        rnn_tanh_cell rnn_relu_cell
-    """,
-    FULL: _LOSSES + """
-        acos asin cosh tan sinh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt pow square
-        softplus native_layer_norm native_group_norm rms_norm cosine_similarity dist pdist cdist
-        renorm logsumexp prod sum cumprod cumsum softmax log_softmax linalg_vector_norm norm
-        interpolate
-    """,
-    WIDEST: "addcdiv addcmul atan2 bilinear cross linalg_cross dot vdot tensordot grid_sample "
-            "index_put scatter_add cat stack",
-    REFUSED: "binary_cross_entropy",
-}  # fmt: skip
-CPU = {
-    LOWER: _LOWER + "lstm rnn_tanh rnn_relu rnn_tanh_cell rnn_relu_cell",
-    FULL: _LOSSES + """
-        binary_cross_entropy avg_pool3d adaptive_avg_pool3d max_pool3d_with_indices max_unpool2d
-        pad_edges cdist prod trace quantile nanquantile grid_sample fft_c2c fft_c2r fft_r2c polar
-        view_as_complex cholesky cholesky_ex cholesky_inverse cholesky_solve eig eigh eigvals
-        eigvalsh geqrf householder_product inv inv_ex inverse lstsq lu_solve orgqr ormqr
-        triangular_solve matrix_rank cond pinverse qr solve svd svdvals tensorinv tensorsolve
-    """,
-    AS_GIVEN: "bilinear interpolate constant_pad_nd",
-    WIDEST: "cat stack index_copy gru lstm_cell gru_cell",
-}  # fmt: skip
-
-
-def _by_name(lists: dict[str, str]) -> dict[str, str]:
-    return {name: kind for kind, names in lists.items() for name in names.split()}
-
-
-POLICIES = dict.fromkeys(("cuda", "simulated"), _by_name(CUDA)) | {"cpu": _by_name(CPU)}
 FLOAT32 = dtypes.float32.numpy
 
 
@@ -97,6 +48,8 @@ class AutocastState(threading.local):
             "simulated": AutocastSetting(False, dtypes.float16),
         }
         self.lower: dict[str, dtypes.dtype] = {}  # settings of the types for which autocast is on
+        self.policies: dict[str, str] | None = None  # those of the type, if it is one
+        self.targets: dict[Any, Any] = {}  # by policy, type of array and dtype: see `_wanted`
         self.cache_enabled = True
         self.nesting = 0
         self.cache: dict[tuple[int, bool], tuple[Tensor, int, Tensor]] = {}  # by id of the weight
@@ -127,13 +80,10 @@ def switch_autocast(device_type: str, to: AutocastSetting) -> None:
 def _refresh() -> None:
     lower = {kind: s.dtype for kind, s in settings.of.items() if s.enabled}
     if lower or settings.lower:
-        _switch(cast_inputs if lower else None)
+        switch_casts(cast_inputs if lower else None)
+        settings.targets = {}
+        settings.policies = POLICIES[next(iter(lower))] if len(lower) == 1 else None
         settings.lower = lower  # last: after an interrupt before this line all of it is done again
-
-
-def _switch(to: Any) -> None:
-    if state.autocast is not to:
-        state.switch(autocast=to)
 
 
 def clear_autocast_cache() -> None:
@@ -153,10 +103,10 @@ class nothing_cast(Switch):
         return state.autocast
 
     def change(self, before: Any) -> None:
-        _switch(None)
+        switch_casts(None)
 
     def put_back(self, before: Any) -> None:
-        _switch(before)
+        switch_casts(before)
 
 
 class casting(Switch):
@@ -262,10 +212,11 @@ def _type_of(tensor: Tensor) -> str:
 
 def _cast(name: str, values: Sequence[Any]) -> Sequence[Any]:
     """The inputs of an op with floating-point tensors cast; the same sequence if none is cast."""
-    policy = _policy(name, values)
+    policies = settings.policies
+    policy = _policy(name, values) if policies is None else policies.get(name)
     if policy is None or policy == AS_GIVEN:
         return values
-    if policy == REFUSED:
+    if policy == REFUSED and _policy(name, values) == REFUSED:
         raise RuntimeError(
             "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to "
             "autocast.\nMany models use a sigmoid layer right before the binary cross entropy "
@@ -274,53 +225,51 @@ def _cast(name: str, values: Sequence[Any]) -> Sequence[Any]:
             "with_logits\nor torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and "
             "BCEWithLogits are\nsafe to autocast."
         )
-    target_dtypes = [_wanted(policy, value) for value in values]
-    if policy == WIDEST and FLOAT32 not in [
-        value._array.dtype
-        for value, dtype in zip(values, target_dtypes, strict=True)
-        if dtype is not None
-    ]:
-        return values
-    if all(
-        dtype is None or value._array.dtype == dtype
-        for value, dtype in zip(values, target_dtypes, strict=True)
+    targets = [_wanted(policy, x) if isinstance(x, Tensor) else None for x in values]
+    if policy == WIDEST and not any(
+        dtype is not None and x._array.dtype == FLOAT32
+        for x, dtype in zip(values, targets, strict=True)
     ):
         return values
-    return [
-        value if dtype is None else converted(value, dtype)
-        for value, dtype in zip(values, target_dtypes, strict=True)
-    ]
+    cast: list[Any] | None = None
+    for i, dtype in enumerate(targets):
+        if dtype is not None and values[i]._array.dtype != dtype:
+            cast = list(values) if cast is None else cast
+            cast[i] = converted(values[i], dtype)
+    return values if cast is None else cast
 
 
-def _wanted(policy: str, value: Any) -> Any:
-    """The dtype for one value; None for values that stay: integers, float64, other devices."""
-    if not isinstance(value, Tensor) or not is_floating(value._array.dtype):
-        return None
-    if value._array.dtype.itemsize > 4:
-        return None
-    lower = settings.lower.get(_type_of(value))
-    if lower is None:
-        return None
-    return lower.numpy if policy == LOWER else FLOAT32
+def _wanted(policy: str, tensor: Tensor) -> Any:
+    """The dtype for a tensor; None for those that stay: integers, float64, other devices."""
+    array = tensor._array
+    key = policy, type(array), array.dtype
+    if key in settings.targets:
+        return settings.targets[key]
+    lower = settings.lower.get(_type_of(tensor))
+    dtype = None
+    if lower is not None and is_floating(array.dtype) and array.dtype.itemsize <= 4:
+        dtype = lower.numpy if policy == LOWER else FLOAT32
+    if type(array) in BY_ARRAY_TYPE:
+        settings.targets[key] = dtype
+    return dtype
 
 
 def converted(value: Tensor, dtype: Any) -> Tensor:
     """Casts a tensor. The cast of a weight is kept until the outermost region ends."""
-    if value._array.dtype == dtype:
-        return value
-    if not (
-        settings.cache_enabled
+    plain = not (state.levels or state.inference or running.transforms)
+    keeps = value._requires_grad and plain and settings.cache_enabled
+    key = id(value), state.grad_enabled
+    entry = settings.cache.get(key) if keeps else None
+    if entry is not None and entry[1] == value._version and entry[2]._array.dtype == dtype:
+        return entry[2]
+    cast = recorded.to_dtype(value, dtype)
+    if (
+        keeps
         and settings.nesting
         and dtype is not FLOAT32
         and value._array.dtype == FLOAT32
-        and value._requires_grad
         and value.is_leaf
         and not value._is_view()
-        and not (state.levels or state.inference or running.transforms)
     ):
-        return recorded.to_dtype(value, dtype)
-    key = id(value), state.grad_enabled
-    entry = settings.cache.get(key)
-    if entry is None or entry[1] != value._version or entry[2]._array.dtype != dtype:
-        entry = settings.cache[key] = value, value._version, recorded.to_dtype(value, dtype)
-    return entry[2]
+        settings.cache[key] = value, value._version, cast
+    return cast

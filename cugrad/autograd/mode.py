@@ -77,6 +77,7 @@ class State(threading.local):
     """
 
     fast = RECORDING
+    fast_cast = RECORDING  # `fast` of the rows that autocast casts: while it is on, UNUSUAL
     unobserved = RECORDING  # what `fast` would be without observers
     grad_enabled = True  # whether ops are recorded
     grad_mode = True  # what the user asked for; inference mode overrides it
@@ -103,10 +104,11 @@ class State(threading.local):
         fields = vars(self)
         now = {**FIELDS, **fields, **changes}
         enabled = changes["grad_enabled"] = now["grad_mode"] and not now["inference"]
-        watched = (now[name] is not None for name in ("stand_in", "before_op", "autocast"))
+        watched = (now[name] is not None for name in ("stand_in", "before_op"))
         unusual = bool(now["levels"]) or any(watched)
         fast = changes["unobserved"] = _fast(unusual, now["inference"], now["hooks"], enabled)
-        changes["fast"] = UNUSUAL if now["observers"] else fast
+        fast = changes["fast"] = UNUSUAL if now["observers"] else fast
+        changes["fast_cast"] = fast if now["autocast"] is None else UNUSUAL
         fields.update(changes)
 
     @staticmethod
@@ -147,11 +149,17 @@ def switch_grad(enabled: bool) -> bool:
     recording = enabled and not state.inference
     if fast != UNUSUAL and fast != INFERRING:
         fast = (PACKING if state.hooks else RECORDING) if recording else PLAIN
+    now = UNUSUAL if state.observers else fast
     vars(state).update(
-        grad_mode=enabled, grad_enabled=recording, unobserved=fast,
-        fast=UNUSUAL if state.observers else fast,
+        grad_mode=enabled, grad_enabled=recording, unobserved=fast, fast=now,
+        fast_cast=now if state.autocast is None else UNUSUAL,
     )  # fmt: skip
     return was
+
+
+def switch_casts(autocast: Callable[..., Any] | None) -> None:
+    """Sets what casts the inputs of rows that autocast casts."""
+    vars(state).update(autocast=autocast, fast_cast=state.fast if autocast is None else UNUSUAL)
 
 
 def unrecorded(run: Callable[[], Any]) -> Any:

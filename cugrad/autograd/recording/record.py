@@ -13,10 +13,11 @@ from ...errors import NoArray
 from ...ops.table import TABLE, Op
 from ...tensor import UNCOUNTED, Tensor, make
 from ..forward.dual import apply_dual
-from ..mode import INFERRING, PLAIN, RECORDING, UNUSUAL, anomaly, state
+from ..mode import PACKING, UNUSUAL, state
 from .node import Output, announced_seq, take_seq
 from .op_node import NO_PARAMS, new_node
 from .operands import first_array, plain, read_inputs, run_forward
+from .policies import CASTS
 from .recorded import recorded
 from .views import MULTIPLE, NORMAL, attach
 
@@ -31,11 +32,10 @@ def apply(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> 
         with at_home(args):
             return apply(op, args, params)
     try:
-        if state.autocast is not None:
+        if state.autocast is not None and op.name in CASTS:
+            if state.fast not in (UNUSUAL, PACKING) and _lie_on_devices(op, args):
+                return _as_cast(op, args, params, state.autocast)
             args = state.autocast(op, args)
-            mode = _mode_without_autocast()
-            if mode != UNUSUAL and _lie_on_devices(args[0] if op.variadic else args):
-                return _as_cast(op, args, params, mode)
         if state.observers:
             args = lifted(op, args, params) if batched.HIDING else args  # by ops that come before
             return observed(op, args, params, _unobserved)
@@ -50,37 +50,26 @@ def apply(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PARAMS) -> 
         return error.run(op.name, *args, **params)
 
 
-def _mode_without_autocast() -> int:
-    """What this thread's `state.fast` would be; UNUSUAL where hooks pack what is saved, too, whose
-    ops autocast casts.
-    """
-    get = vars(state).get
-    if get("observers") or get("levels") or get("hooks") or anomaly.enabled:
-        return UNUSUAL
-    if get("before_op") is not None or get("stand_in") is not None:
-        return UNUSUAL
-    if state.inference:
-        return INFERRING
-    return RECORDING if state.grad_enabled else PLAIN
-
-
-def _lie_on_devices(inputs: Sequence[Any]) -> bool:
+def _lie_on_devices(op: Op, args: tuple[Any, ...]) -> bool:
     """Whether all tensors have arrays of a device, and none runs other ops instead."""
-    return all(type(x._array) in _device_arrays for x in inputs if isinstance(x, Tensor))
+    for x in args[0] if op.variadic else args:
+        if isinstance(x, Tensor) and type(x._array) not in _device_arrays:
+            return False
+    return True
 
 
 _device_arrays: set[type] = set()
 on_register(lambda backend: _device_arrays.update(backend.array_types))
 
 
-def _as_cast(op: Op, args: tuple[Any, ...], params: dict[str, Any], mode: int) -> Any:
-    """Runs an op whose inputs have been cast as it runs without autocast, on its fast path."""
+def _as_cast(op: Op, args: tuple[Any, ...], params: Any, cast: Callable[..., Any]) -> Any:
+    """Casts the inputs of an op, and runs it, as without autocast: on their fast paths."""
     fields = vars(state)
-    before = {"fast": UNUSUAL, "unobserved": UNUSUAL, "autocast": state.autocast}
+    before = {"fast_cast": UNUSUAL, "autocast": cast}
     try:
         try:
-            fields.update(fast=mode, unobserved=mode, autocast=None)
-            return getattr(recorded, op.name)(*args, **params)
+            fields.update(fast_cast=state.fast, autocast=None)
+            return getattr(recorded, op.name)(*cast(op, args), **params)
         finally:
             fields.update(before)
     except BaseException:  # an interrupt may have come in `finally`: see `kept`
@@ -120,15 +109,18 @@ def _leading(op: Op, args: Any, params: dict[str, Any]) -> Sequence[Any]:
 
 def _unobserved(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int) -> Any:
     """Runs the op without observers, so that a profile shows what it costs without a profile."""
-    fields, observers = vars(state), state.observers
+    fields, fast = vars(state), state.unobserved
+    before = {"fast": UNUSUAL, "fast_cast": UNUSUAL, "observers": state.observers}
     try:
         try:
-            fields["fast"], fields["observers"] = state.unobserved, ()
+            fields.update(
+                fast=fast, fast_cast=fast if state.autocast is None else UNUSUAL, observers=()
+            )
             result = getattr(recorded, op.name)(*args, **params)
         finally:
-            fields["fast"], fields["observers"] = UNUSUAL, observers
+            fields.update(before)
     except BaseException:  # an interrupt may have come in `finally`: see `kept`
-        fields["fast"], fields["observers"] = UNUSUAL, observers
+        fields.update(before)
         raise
     for out in result if type(result) is tuple else (result,):
         if out._requires_grad and out._node is not None:

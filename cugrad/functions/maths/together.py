@@ -100,6 +100,8 @@ def _backend_of(lists: Sequence[Sequence[Tensor]]) -> Any:
     """
     if not lists[0] or not wanted.fused or state.unobserved in (UNUSUAL, INFERRING) or here.modes:
         return None
+    if state.autocast is not None:
+        return None
     first = lists[0][0]
     if not isinstance(first, Tensor) or first.is_sparse or first._may_be_away:
         return None

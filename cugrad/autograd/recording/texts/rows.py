@@ -12,6 +12,7 @@ from typing import Any
 
 from ....ops.table import ELEMENTWISE, Op
 from ...mode import INFERRING, PACKING, UNUSUAL
+from ..policies import CASTS
 from ..templates import filled
 from ..views import MULTIPLE, NORMAL
 from .known import READ, READ_OPTIONAL, known_or, telling
@@ -208,13 +209,14 @@ def text_of(op: Op, public: bool = True, more: bool = False, half: bool = False,
     general = filled(GENERAL, inputs=", ".join(op.inputs), params=params_of(op), part="[0]" * alone)
     if asks:
         general = filled(ASKING, general=general, names=", ".join(names))
-    return filled(
+    text = filled(
         FUNCTION, signature=signature_of(op, names, more), renamed=renamed, general=general,
         fast=_fast_path(op, names, half, alone, kept) if is_fast(op)
         else text_of_joined(op, kept) if op.variadic and kept is not None
         else text_of_pieces(op, params_of(op)) if op.many else "",
         more=filled(MORE, pairs=pairs) if more else "",
     )  # fmt: skip
+    return text.replace("state.fast)", "state.fast_cast)") if op.name in CASTS else text
 
 
 def is_fast(op: Op) -> bool:
