@@ -151,7 +151,7 @@ row(
     lambda xp, self, index, dim: xp.take_along_axis(self[_corner(index.shape, dim)], index, dim),
     LINEAR,
     self=lambda m, g, index, self_shape, dim: m.gather_backward(g, index, self_shape, dim),
-    doc="index may be smaller than self in the other dims",
+    dense=True, doc="index may be smaller than self in the other dims",
 )  # fmt: skip
 
 

@@ -133,6 +133,44 @@ def test_joined_channels_lie_last_where_all_do(
     assert strides[0] == strides[1]
 
 
+PRODUCTS = [
+    "bts,bcs->bct", "hnd,bd->bhn", "bhij,bhjd->bihd", "ibnd,jbnd->ijbn", "bhnd,hde->bhne",
+    "nkctv,kvw->nctw", "bhwc,kc->bkhw", "ij,kj->ki",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("equation", PRODUCTS)
+def test_a_product_by_letters_can_be_seen_where_torchs_can(equation: str, device: str) -> None:
+    """Whatever the operands do."""
+    sizes = dict(zip("bhnijdcstekvw", itertools.cycle((2, 3, 4))))
+    shapes = [[sizes[n] for n in term] for term in equation.partition("->")[0].split(",")]
+    for orders in itertools.product(*[(range(len(s)), range(len(s))[::-1]) for s in shapes]):
+        views = []
+        for t, place in ((torch, "cpu"), (cugrad, device)):
+            with t.device(place):
+                parts = [_lying(t, s, [*o]) for s, o in zip(shapes, orders)]
+                views.append(t.einsum(equation, *parts).is_contiguous())
+        assert views[1] or not views[0], orders
+
+
+def _lying(t: Any, shape: list[int], order: list[int]) -> Any:
+    """A tensor that lies in this order of its dims."""
+    places = sorted(range(len(order)), key=order.__getitem__)
+    return t.ones([shape[d] for d in order]).permute(places)
+
+
+def test_other_products_and_what_is_gathered_lie_in_order(device: str) -> None:
+    with cugrad.device(device):
+        a, b = (
+            _lying(cugrad, [2, 3, 4, 5], [1, 0, 3, 2]),
+            _lying(cugrad, [2, 3, 5, 2], [1, 0, 2, 3]),
+        )
+        places = _lying(cugrad, [3, 4], [1, 0]).long()
+        x = cugrad.ones(3, 4)
+        results = [a @ b, x.gather(1, places), cugrad.take_along_dim(x, places, 0)]
+    assert [r.is_contiguous() for r in results] == [True] * 3
+
+
 def test_which_empty_tensors_lie_in_a_format() -> None:
     """Where channels lie last, a copy is made of those that do not, though there is no element."""
     for shape in itertools.product((0, 1, 2, 3), repeat=4):

@@ -184,7 +184,7 @@ def _contract(
 ) -> tuple[Tensor, Labels]:
     """The product of two operands, summed over the labels that nothing later asks for.
 
-    `later` has the others in their order, in which the product lies where nothing is summed over.
+    `later` has the others in their order, in which the product lies as far as it can.
     """
     extents = [dict(zip(labels, x._array.shape)) for x, labels in ((a, a_labels), (b, b_labels))]
     uneven = {n for n in extents[0] if extents[0][n] != extents[1].get(n)}  # 1, and more
@@ -192,13 +192,15 @@ def _contract(
     a, a_labels = _sum_out(a, a_labels, both.union(later))
     b, b_labels = _sum_out(b, b_labels, both.union(later))
     shared = [n for n in a_labels if n in b_labels]
-    batch = [n for n in shared if n in later]
+    batch = [n for n in later if n in shared]
     summed = [n for n in shared if n not in later]
     if not summed:
         order = tuple([n for n in later if n in a_labels or n in b_labels])
         return recorded.mul(_along(a, a_labels, order), _along(b, b_labels, order)), order
-    a_only = [n for n in a_labels if n not in b_labels]
-    b_only = [n for n in b_labels if n not in a_labels]
+    a_only = [n for n in later if n in a_labels and n not in b_labels]
+    b_only = [n for n in later if n in b_labels and n not in a_labels]
+    if a_only and b_only and later.index(b_only[0]) < later.index(a_only[0]):
+        a, a_labels, a_only, b, b_labels, b_only = b, b_labels, b_only, a, a_labels, a_only
     left = _matrices(a, a_labels, (batch, a_only, summed), sizes)
     right = _matrices(b, b_labels, (batch, summed, b_only), sizes)
     product = _multiply(left, right, bool(batch))

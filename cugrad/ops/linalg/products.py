@@ -111,7 +111,7 @@ def _is_broadcast(shape: Shape, other: Shape) -> bool:
 row(
     "matmul", "self other", _matmul, LINEAR, promote=SAME, self=_matmul_self, other=_matmul_other,
     doc="1-d, 2-d and broadcast batches; the public matmul uses mm, bmm, mv, dot where they do",
-    cost=PRODUCT, flops=product_flops,
+    cost=PRODUCT, flops=product_flops, dense=True,
 )  # fmt: skip
 
 
