@@ -114,6 +114,11 @@ import torch._VF as _VF
 from torch.nn.functional import _Reduction, _pair
 from torch.nn.modules.module import _addindent
 from torch.cuda.amp.grad_scaler import OptState
+from torch._jit_internal import BroadcastingList2, List, Optional
+from torch._functorch import config as functorch_config
+import torch._functorch.config
+functorch_config.activation_memory_budget = 0.5
+def sized(size: BroadcastingList2[int], names: Optional[List[str]] = None): return size
 assert _VF.lstm is torch._C._VariableFunctions.lstm is torch.lstm is torch._VF.lstm
 assert _Reduction.get_enum("mean") == 1 and _pair(3) == (3, 3)
 assert _addindent("a\\nb", 2) == "a\\n  b"
@@ -198,6 +203,9 @@ def test_parts_of_attention(torch: Any, same: str) -> None:
         )
         for one, other in zip(ours, theirs, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-12)
+    x = cugrad.ones(2, 3, 4)
+    parts = functional._in_projection_packed(x, x, x, cugrad.ones(12, 4))
+    assert all(part.is_contiguous() for part in parts)
     x, y = cugrad.ones(2, 3, 4), cugrad.ones(3, 4)
     assert functional._mha_shape_check(x, x, x, None, None, 2)
     assert not functional._mha_shape_check(y, y, y, None, None, 2)

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union  # noqa: UP035
 
 from ...jit import Final, export, ignore, is_scripting, unused
 
-__all__ = ["Final", "boolean_dispatch", "export", "ignore", "is_scripting", "unused"]
+__all__ = ["Any", "BroadcastingList1", "BroadcastingList2", "BroadcastingList3", "Dict", "Final",
+           "List", "NamedTuple", "Optional", "Tuple", "Union", "boolean_dispatch", "export",
+           "ignore", "is_scripting", "unused"]  # fmt: skip
+
+
+class BroadcastingListCls:
+    """What jit takes for a list of numbers, or one number for all: `BroadcastingList2[int]`."""
+
+    def __getitem__(self, types: Any) -> None:
+        """Nothing: annotations are not read."""
+
+
+BroadcastingList1 = BroadcastingList2 = BroadcastingList3 = BroadcastingListCls()
 
 
 def _copy_to_script_wrapper(fn: Any) -> Any:

@@ -89,6 +89,7 @@ PATHS = {
     "_tensor": "tensor",
     "_C._functorch": "alias.private._functorch",
     "_functorch": "alias.private._functorch",
+    "_functorch.config": "alias.paths.functorch_config",
     "_functorch.vmap": "alias.private._functorch",
     "_custom_ops": "alias.paths.library",
     "_higher_order_ops": "alias.private._higher_order_ops",

@@ -19,8 +19,8 @@ def _in_projection_packed(
     q: Tensor, k: Tensor, v: Tensor, w: Tensor, b: Tensor | None = None
 ) -> tuple[Tensor, ...]:
     """Queries, keys and values, by a weight and a bias in which those of the three lie in a row."""
-    if q is k and k is v:
-        return tuple(linear(q, w, b).chunk(3, -1))
+    if q is k and k is v:  # each dense, for callers that `view` it
+        return tuple([part.contiguous() for part in linear(q, w, b).chunk(3, -1)])
     biases = (None,) * 3 if b is None else b.chunk(3)
     return tuple([linear(x, part, bias) for x, part, bias in zip((q, k, v), w.chunk(3), biases)])
 

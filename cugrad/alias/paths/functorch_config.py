@@ -1,0 +1,15 @@
+"""torch._functorch.config: settings of a compiler that is not there; each may be set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._dynamo import Patch as patch
+
+__all__ = ["patch"]
+
+
+def __getattr__(name: str) -> Any:
+    """None: nobody has set it."""
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
