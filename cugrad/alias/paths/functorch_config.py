@@ -10,6 +10,6 @@ __all__ = ["patch"]
 
 
 def __getattr__(name: str) -> Any:
-    """None: nobody has set it."""
+    """None, until a program sets it."""
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
