@@ -85,6 +85,7 @@ FACES: dict[str, set[str]] = {
     "cuda.amp": {"amp"}, "cuda.graphs": {"graphs"}, "distributed.optim": {"optim"},
     "distributed.fsdp": {"nn"}, "distributed.checkpoint.state_dict": {"nn"},
     "distributed.simulation": {"nn"}, "distributed.algorithms.ddp_comm_hooks.buckets": {"nn"},
+    "distributed.algorithms._checkpoint.checkpoint_wrapper": {"nn"},
     **{f"distributed.checkpoint.{name}": {"serialization"} for name in (
         "api", "default_planner", "filesystem", "format_utils", "metadata", "planner",
         "state_dict_loader", "state_dict_saver", "stateful", "storage",

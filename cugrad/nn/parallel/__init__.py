@@ -3,6 +3,7 @@
 `data_parallel` is the whole, and the file to begin with: `scatter_gather` deals the inputs out and
 collects the outputs, `replicate` copies the module to each device, and `parallel_apply` runs the
 copies in threads. Users import the names below; nn imports this room when it is asked for.
+`checkpoint_wrapper` is asked for by PyTorch's path below `torch.distributed`.
 """
 
 from ...runtime.absent import explain
