@@ -118,7 +118,7 @@ ABSENT: dict[str, dict[str, str]] = {
         """,
         OTHER_DEVICE: "mps mtia xpu",
         OLD_AUTOCAST: """
-            get_autocast_*_dtype is_autocast_[!c]*_enabled set_autocast_*_dtype
+            get_autocast_[ix]*_dtype is_autocast_[!c]*_enabled set_autocast_[ix]*_dtype
             set_autocast_[!c]*_enabled
         """,
         QUANTIZED: """
@@ -180,7 +180,6 @@ ABSENT: dict[str, dict[str, str]] = {
         ABOVE: "memory",
     },
     "amp.autocast_mode": {INTERNAL: "autocast_decorator"},
-    "amp.grad_scaler": {INTERNAL: "OptState"},
     "autograd.gradcheck": {OLD: "get_analytical_jacobian get_numerical_jacobian*"},
     "backends.cuda": {
         ENGINE: """
@@ -318,8 +317,8 @@ ABSENT: dict[str, dict[str, str]] = {
         ENDIAN: "LoadEndianness *_default_load_endianness",
         FILES: "*_crc32_options *_default_mmap_options skip_data",
         STORAGE: """
-            default_restore_location location_tag normalize_storage_type register_package
-            storage_to_tensor_type StorageType
+            location_tag normalize_storage_type register_package storage_to_tensor_type
+            StorageType
         """,
         INTERNAL: "SourceChangeWarning check_module_version_* mkdtemp validate_*_device",
     },

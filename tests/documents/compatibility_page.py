@@ -180,7 +180,6 @@ NOTES: dict[str, Note] = {
     "Tensor.name": Note("absent", "Of the deprecated Variable; always None."),
     "serialization.register_package": NO_STORAGE,
     "serialization.location_tag": NO_STORAGE,
-    "serialization.default_restore_location": NO_STORAGE,
     "serialization.skip_data": Note("absent", "A file without its elements is of no use here."),
     "serialization.set_default_mmap_options": Note(
         "absent", "`load(mmap=True)` maps copy-on-write, PyTorch's default."),
