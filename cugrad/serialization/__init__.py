@@ -29,14 +29,14 @@ from .old_format import is_old, load_old, save_old
 from .pickling import pickled
 from .safetensors import load_file, load_model, safe_open, save_file, save_model
 from .sharded import load_checkpoint, load_sharded_checkpoint, save_sharded
-from .storages import LoadedStorage, StorageCollector, mapping
+from .storages import LoadedStorage, StorageCollector, default_restore_location, mapping
 from .unpickling import PickleMachine, SafeGlobals, unpickled
 
 __all__ = [
-    "DEFAULT_PROTOCOL", "add_safe_globals", "clear_safe_globals", "get_safe_globals",
-    "get_unsafe_globals_in_checkpoint", "load", "load_checkpoint", "load_file", "load_model",
-    "load_sharded_checkpoint", "safe_globals", "safe_open", "save", "save_file", "save_model",
-    "save_sharded",
+    "DEFAULT_PROTOCOL", "add_safe_globals", "clear_safe_globals", "default_restore_location",
+    "get_safe_globals", "get_unsafe_globals_in_checkpoint", "load", "load_checkpoint", "load_file",
+    "load_model", "load_sharded_checkpoint", "safe_globals", "safe_open", "save", "save_file",
+    "save_model", "save_sharded",
 ]  # fmt: skip
 
 DEFAULT_PROTOCOL = 2

@@ -16,7 +16,9 @@ from ..ops.views.strided import address_of, layout_of, storage_of
 from ..tensor import Tensor, make
 from .checked import extents
 
-__all__ = ["NAMES", "LoadedStorage", "StorageCollector", "mapping", "view_of"]
+__all__ = [
+    "NAMES", "LoadedStorage", "StorageCollector", "default_restore_location", "mapping", "view_of",
+]  # fmt: skip
 
 # PyTorch's names of storages by element type; unsigned integers of more bytes have none.
 NAMES = {
@@ -177,13 +179,14 @@ Location = Callable[[LoadedStorage, str], LoadedStorage]
 def mapping(map_location: Any) -> Location:
     """What `map_location` says, as a function of a storage and the place it was saved from."""
     if map_location is None:
-        return _restored
+        return default_restore_location
     if isinstance(map_location, dict):
-        return lambda storage, place: _restored(storage, map_location.get(place, place))
+        places = map_location
+        return lambda storage, place: default_restore_location(storage, places.get(place, place))
     if isinstance(map_location, (str, bytes, Device)):
         where = map_location.decode() if isinstance(map_location, bytes) else str(map_location)
         Device(where)
-        return lambda storage, place: _restored(storage, where)
+        return lambda storage, place: default_restore_location(storage, where)
     if not callable(map_location):
         raise TypeError(
             "load: map_location must be a device, a string, a dict of strings or a function of a "
@@ -193,7 +196,7 @@ def mapping(map_location: Any) -> Location:
     def called(storage: LoadedStorage, place: str) -> LoadedStorage:
         answer = map_location(storage, place)
         if answer is None:
-            return _restored(storage, place)
+            return default_restore_location(storage, place)
         if not isinstance(answer, LoadedStorage):
             raise TypeError(
                 "load: the function given as map_location must return the storage, its cpu() or "
@@ -204,12 +207,24 @@ def mapping(map_location: Any) -> Location:
     return called
 
 
-def _restored(storage: LoadedStorage, place: str) -> LoadedStorage:
+def default_restore_location(storage: LoadedStorage, location: str) -> LoadedStorage:
+    """A storage of a file on a device: what functions that are given as `map_location` return.
+
+    RuntimeError where there is no such device.
+
+    >>> import cugrad as torch, io
+    >>> from cugrad.serialization import default_restore_location
+    >>> file = io.BytesIO()
+    >>> torch.save(torch.ones(2), file)
+    >>> _ = file.seek(0)
+    >>> torch.load(file, map_location=lambda s, place: default_restore_location(s, "cpu"))
+    tensor([1., 1.])
+    """
     try:
-        where = Device(place)
+        where = Device(location)
     except RuntimeError:
         raise RuntimeError(
-            f"don't know how to restore data location of storage (tagged with {place}): give "
+            f"don't know how to restore data location of storage (tagged with {location}): give "
             "map_location='cpu'"
         ) from None
     try:

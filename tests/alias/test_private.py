@@ -258,6 +258,13 @@ def test_small_ones(torch: Any) -> None:
     np.testing.assert_allclose(ours.numpy(), want.numpy(), rtol=1e-12)
     with pytest.raises(AssertionError, match="told"):
         cugrad._assert(False, "told")
+    shape = cugrad.full((20000,), 3.0, requires_grad=True)
+    drawn = internals._standard_gamma(shape)
+    drawn.mean().backward()
+    assert shape.grad is not None and abs(shape.grad.sum().item() - 1) < 0.1
+    assert abs(drawn.mean().item() - 3) < 0.1
+    parts = internals._sample_dirichlet(cugrad.ones(5, 3))
+    assert cugrad.allclose(parts.sum(1), cugrad.ones(5)) and (parts > 0).all()
     layer = nn.Linear(2, 1)
     with internals._reparametrize_module(layer, {"weight": cugrad.zeros(1, 2)}):
         assert layer.weight.tolist() == [[0.0, 0.0]]

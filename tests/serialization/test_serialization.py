@@ -272,8 +272,10 @@ def test_devices() -> None:
     assert back["x"].device.type == "simulated" and back["view"].tolist() == [1, 2]
     back["x"][1] = 9
     assert back["view"].tolist() == [9, 2]
+    restored = cugrad.serialization.default_restore_location
     for where in ("cpu", cugrad.device("cpu"), {"simulated": "cpu", "simulated:0": "cpu"},
-                  lambda storage, place: storage.cpu()):  # fmt: skip
+                  lambda storage, place: storage.cpu(),
+                  lambda storage, place: restored(storage, "cpu")):  # fmt: skip
         assert cugrad.load(file, map_location=where)["x"].device.type == "cpu"
     assert cugrad.load(file, map_location=lambda s, p: None)["x"].device.type == "simulated"
     host = cugrad.load(saved(cugrad.ones(2, device="cpu")), map_location="simulated")

@@ -37,6 +37,8 @@ NAMES = {
     **{f"_C.{name}": f"alias.private.jit_switches.{name}" for name in SWITCHES},
     "_C._TensorBase": "tensor.Tensor",
     "_C._VariableFunctions": f"{_SOME}._VF",
+    "_sample_dirichlet": f"{_SOME}._sample_dirichlet",
+    "_standard_gamma": f"{_SOME}._standard_gamma",
     "_softmax_backward_data": f"{_SOME}._softmax_backward_data",
     "distributions.transforms._clipped_sigmoid": f"{_ELEMENTWISE}._clipped_sigmoid",
     "distributions.transforms._InverseTransform": f"{_TRANSFORMS}._InverseTransform",

@@ -7,6 +7,8 @@ from typing import Any
 
 from ...amp import autocast
 from ...autograd.mode import no_grad
+from ...distributions.positive import gamma_draws
+from ...distributions.unit_interval import Dirichlet
 from ...nn.base.global_hooks import common
 from ...nn.modules.module import Module
 from ...nn.stateless import in_place_of
@@ -41,6 +43,16 @@ def _softmax_backward_data(
     """The gradient of softmax's input: `output * (grad - sum(grad * output))` along a dim."""
     product: Any = grad_output * output
     return (product - output * product.sum(dim=dim, keepdim=True)).to(input_dtype)
+
+
+def _standard_gamma(concentration: Tensor, generator: Any = None) -> Tensor:
+    """Draws of the gamma law of rate 1, which have a gradient."""
+    return gamma_draws(concentration, concentration.shape)
+
+
+def _sample_dirichlet(concentration: Tensor, generator: Any = None) -> Tensor:
+    """Draws of the Dirichlet law, which have a gradient."""
+    return Dirichlet(concentration).rsample()
 
 
 def _reparametrize_module(
