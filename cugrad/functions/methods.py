@@ -13,7 +13,7 @@ from ..autograd.recording.views import detached
 from ..runtime import dispatching
 from ..runtime.absent import ABSENT, Absent
 from ..tensor import Size, Tensor, make
-from . import FUNCTIONS, PROPERTIES, declared
+from . import FUNCTIONS, PROPERTIES, declared, operators
 from . import METHODS as FUNCTION_METHODS
 from .calls.arguments import cast
 from .calls.mistakes import saying
@@ -302,9 +302,8 @@ def attach(*more: dict[str, Callable[..., Any]]) -> None:
     """Adds every method to Tensor, those of modules above this one (`more`) too."""
     rows = {n: f for n, f in arithmetic.METHODS.items() if n != "where"}  # see _where
     methods = declared(
-        rows, arithmetic.INPLACE, arithmetic.OPERATORS, conversion.METHODS, exchange.METHODS,
-        shared_memory.METHODS,
-        FUNCTION_METHODS, METHODS, *more,
+        rows, arithmetic.INPLACE, operators.OPERATORS, conversion.METHODS, exchange.METHODS,
+        shared_memory.METHODS, FUNCTION_METHODS, METHODS, *more,
     )  # fmt: skip
     for name, method in methods.items():
         method = renaming(method)

@@ -24,6 +24,7 @@ from ...tensor import UNCOUNTED, Tensor
 from ..mode import state, writes_watched
 from .node import Output, edge_of, next_seq
 from .op_node import NO_PARAMS, FastPlan, FormedPlan, OpNode, compiles_vjp, plan_of
+from .operands import left_to_other
 from .record import apply
 from .saved import pack, versions_of
 from .templates import compiled
@@ -38,7 +39,7 @@ __all__ = ["compile_change", "compile_function", "is_fast", "text_of"]
 
 def compile_function(
     op: Op, public: bool = False, called: Callable[..., Any] | None = None, asks: bool = False,
-    alone: bool = False,
+    alone: bool = False, operator: bool = False,
 ) -> Callable[..., Any]:  # fmt: skip
     """A row as a function of Tensors and parameters, by position or name, fast path in front.
 
@@ -47,6 +48,7 @@ def compile_function(
     gets other code, and stays the same object. `alone`: it answers with the first output alone.
     `called(function, values, more)` answers calls with more keywords than those of the row. What
     users call `asks` the classes of operands that are no tensors, see `cugrad.runtime.dispatching`.
+    An `operator` answers NotImplemented for an operand of a class that the row does not take.
     """
     more = called is not None
 
@@ -62,14 +64,17 @@ def compile_function(
                          KIND=backend.array_types[0], **_formed_plans(op))  # fmt: skip
         elif "function" in scope:
             return  # it is there already, and this backend is one of `forwards`
-        exec(compiled(text_of(op, public, more, asks=asks, alone=alone, kept=kept)), scope)
+        text = text_of(op, public, more, asks=asks, alone=alone, kept=kept, operator=operator)
+        exec(compiled(text), scope)
         give_code(function, scope["function"].__code__)
         scope["function"] = function
 
     def of_half(*args: Any) -> Any:
         """The function of half precision: bfloat16's arrays make float32 of Python's numbers."""
         own = {**scope, **_scope(op, half=True)}
-        exec(compiled(text_of(op, public, half=True, asks=asks, alone=alone)), own)
+        exec(
+            compiled(text_of(op, public, half=True, asks=asks, alone=alone, operator=operator)), own
+        )
         scope["of_half"] = own["function"]
         return own["function"](*args)
 
@@ -117,7 +122,8 @@ def _scope(op: Op, half: bool = False) -> dict[str, Any]:
         "NO_PARAMS": NO_PARAMS, "backend_of": backends.backend_of, "F32": np.dtype("float32"),
         "F64": np.dtype("float64"), "F16": np.dtype("float16"), "BFLOAT16": bfloat16,
         "HOST": np.ndarray,
-        "Unasked": Unasked, "UNCOUNTED": UNCOUNTED, "is_floating": is_floating,
+        "Unasked": Unasked, "left_to_other": left_to_other, "UNCOUNTED": UNCOUNTED,
+        "is_floating": is_floating,
         "tell_form": tell_form,
     }  # fmt: skip
     if op.many:

@@ -19,7 +19,8 @@ from ..mode import state
 PYTHON_NUMBERS = (float, int)  # they are on every device
 
 __all__ = [
-    "explain", "first_array", "not_a_tensor", "number", "plain", "read_inputs", "run_forward",
+    "explain", "first_array", "left_to_other", "not_a_tensor", "number", "of_operand", "plain",
+    "read_inputs", "run_forward",
 ]  # fmt: skip
 
 
@@ -76,10 +77,23 @@ def not_a_tensor(op: Op, index: int, value: Any) -> TypeError:
         library = type(value).__module__.partition(".")[0]
         again = " of another import" if library == __name__.partition(".")[0] else ""
         kind = f"{library}.Tensor{again}"
-    error = Unasked if newly_asked((value,)) else TypeError
-    return error(
+    kind_of_error = Unasked if newly_asked((value,)) else TypeError
+    return of_operand(kind_of_error(
         f"{op.name}(): argument '{'input' if name == 'self' else name}' must be Tensor, not {kind}"
-    )
+    ))  # fmt: skip
+
+
+def of_operand(error: TypeError) -> TypeError:
+    """Marks an error as one of an operand's class: an operator asks that class then."""
+    vars(error)["of_operand"] = True
+    return error
+
+
+def left_to_other(error: TypeError) -> Any:
+    """What an operator returns where its other operand is of a class that an op does not take."""
+    if "of_operand" not in vars(error):
+        raise error
+    return NotImplemented
 
 
 def first_array(op: Op, arrays: Any) -> Any:

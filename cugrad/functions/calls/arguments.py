@@ -12,6 +12,7 @@ from ... import dtypes
 from ...autograd.forward.dual import highest
 from ...autograd.mode import state
 from ...autograd.recording.node import edge_of
+from ...autograd.recording.operands import of_operand
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...dtypes import as_dtype, type_name
@@ -35,10 +36,10 @@ def array_of(value: Any, function: str, argument: str = "input", position: int =
     except NoArray as error:
         return error.tensor.outline
     except AttributeError:
-        raise TypeError(
+        raise of_operand(TypeError(
             f"{function}(): argument '{argument}' (position {position}) must be Tensor, "
             f"not {type(value).__name__}"
-        ) from None
+        )) from None  # fmt: skip
 
 
 def check_known(value: Tensor, d: dtypes.dtype) -> None:

@@ -13,7 +13,7 @@ from ...autograd.mode import state
 from ...autograd.recording.fast import compile_function
 from ...autograd.recording.inplace import apply_inplace, check_cast
 from ...autograd.recording.operands import number
-from ...autograd.recording.record import apply, recorded
+from ...autograd.recording.record import recorded
 from ...autograd.recording.views import changed, check_inplace
 from ...backends import backend_of
 from ...backends.lending.pinned import pinned_memory
@@ -27,7 +27,7 @@ from ..calls.out import called
 from ..calls.signatures import Signature
 from ..creation.factories import tensor
 
-__all__ = ["ALIASES", "FUNCTIONS", "INPLACE", "METHODS", "OPERATORS"]
+__all__ = ["ALIASES", "FUNCTIONS", "INPLACE", "METHODS"]
 
 
 def help_of(op: Op) -> str:
@@ -101,11 +101,11 @@ def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
 @_public
 def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """`input - alpha * other`, broadcast and promoted; RuntimeError for bool tensors."""
-    _refuse_bools(input, other)
+    refuse_bools(input, other)
     return recorded.sub(input, other if alpha is ONE else _scaled(input, other, alpha, True))
 
 
-def _refuse_bools(*operands: Any) -> None:
+def refuse_bools(*operands: Any) -> None:
     bools = [type(x) is bool or isinstance(x, Tensor) and x.dtype is dtypes.bool_ for x in operands]
     if all(bools):
         raise RuntimeError(
@@ -338,7 +338,7 @@ def _add_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
 
 
 def _sub_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
-    _refuse_bools(self, other)
+    refuse_bools(self, other)
     scaled = other if alpha is ONE else _scaled(self, other, alpha, True)
     return apply_inplace(TABLE["sub"], (self, scaled))
 
@@ -439,56 +439,6 @@ INPLACE.update({
     if op.inputs[0] == "self" and op.in_place and op.name + "_" not in INPLACE
 })  # fmt: skip
 INPLACE.update({alias + "_": INPLACE[name + "_"] for alias, name in ALIASES.items()})
-
-# ---------------------------------------------------------------------- operators
-
-
-def _reflected(name: str) -> Callable[..., Any]:
-    op = TABLE[name]
-
-    def call(self: Tensor, other: Any) -> Any:
-        return apply(op, (other, self))
-
-    return call
-
-
-def _compare(name: str) -> Callable[..., Any]:
-    op, function = TABLE[name], FUNCTIONS[name]
-
-    def call(self: Tensor, other: Any) -> Any:
-        if other is None or isinstance(other, (str, list, tuple, dict, type)):
-            return NotImplemented
-        return function(self, other)
-
-    call.__doc__ = f"`{op.name}`, element by element."
-    return call
-
-
-OPERATORS: dict[str, Callable[..., Any]] = {
-    "__add__": _PLAIN["add"], "__radd__": _PLAIN["add"], "__sub__": FUNCTIONS["sub"],
-    "__rsub__": lambda self, other: FUNCTIONS["sub"](other, self),
-    "__mul__": _PLAIN["mul"], "__rmul__": _PLAIN["mul"],
-    "__truediv__": _PLAIN["div"], "__rtruediv__": _reflected("div"),
-    "__floordiv__": _PLAIN["floor_divide"], "__rfloordiv__": _reflected("floor_divide"),
-    "__mod__": _PLAIN["remainder"], "__rmod__": _reflected("remainder"),
-    "__pow__": _PLAIN["pow"], "__rpow__": _reflected("pow"),
-    "__neg__": _PLAIN["neg"], "__pos__": lambda self: self, "__abs__": _PLAIN["abs"],
-    "__invert__": _PLAIN["bitwise_not"], "__and__": _PLAIN["bitwise_and"],
-    "__or__": _PLAIN["bitwise_or"], "__xor__": _PLAIN["bitwise_xor"],
-    "__rand__": _PLAIN["bitwise_and"], "__ror__": _PLAIN["bitwise_or"],
-    "__rxor__": _PLAIN["bitwise_xor"],
-    "__lshift__": _PLAIN["bitwise_left_shift"], "__rlshift__": _reflected("bitwise_left_shift"),
-    "__rshift__": _PLAIN["bitwise_right_shift"],
-    "__rrshift__": _reflected("bitwise_right_shift"),
-    "__iadd__": _add_, "__isub__": _sub_, "__imul__": INPLACE["mul_"],
-    "__itruediv__": INPLACE["div_"], "__ifloordiv__": INPLACE["floor_divide_"],
-    "__imod__": INPLACE["remainder_"],
-    "__ipow__": INPLACE["pow_"],
-    **{f"__i{o}__": INPLACE[f"bitwise_{n}_"] for o, n in (
-        ("and", "and"), ("or", "or"), ("xor", "xor"), ("lshift", "left_shift"),
-        ("rshift", "right_shift"))},
-    **{f"__{n}__": _compare(n) for n in ("eq", "ne", "lt", "le", "gt", "ge")},
-}  # fmt: skip
 
 FUNCTIONS.update({alias: FUNCTIONS[name] for alias, name in ALIASES.items()})
 # As FUNCTIONS, less what only functions take: out=, and NumPy's names for the arguments.

@@ -274,5 +274,3 @@ def addbmm(
 
 
 METHODS: dict[str, Any] = {name: globals()[name] for name in __all__}
-METHODS["__matmul__"] = matmul
-METHODS["__rmatmul__"] = lambda self, other: matmul(other, self)

@@ -50,6 +50,13 @@ except Unasked:  # a class that derives from nothing of the library, and takes c
     return function({names})
 """
 
+OPERATOR = """\
+try:
+    {general}
+except TypeError as error:
+    return left_to_other(error)
+"""
+
 MORE = """\
 if more:
     return called(function, {{{pairs}}}, more)
@@ -192,7 +199,8 @@ if {unfit}:
 
 
 def text_of(op: Op, public: bool = True, more: bool = False, half: bool = False,
-            asks: bool = False, alone: bool = False, kept: Any = None) -> str:  # fmt: skip
+            asks: bool = False, alone: bool = False, kept: Any = None,
+            operator: bool = False) -> str:  # fmt: skip
     """The code of a row: the fast path where the row allows one, then `record.apply`.
 
     With `half` the path is that of half precision, which another text leads to. `kept` is what a
@@ -209,6 +217,8 @@ def text_of(op: Op, public: bool = True, more: bool = False, half: bool = False,
     general = filled(GENERAL, inputs=", ".join(op.inputs), params=params_of(op), part="[0]" * alone)
     if asks:
         general = filled(ASKING, general=general, names=", ".join(names))
+    if operator:
+        general = filled(OPERATOR, general=general)
     text = filled(
         FUNCTION, signature=signature_of(op, names, more), renamed=renamed, general=general,
         fast=_fast_path(op, names, half, alone, kept) if is_fast(op)
