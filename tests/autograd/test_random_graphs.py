@@ -112,3 +112,41 @@ def test_random_graphs(block: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
             np.testing.assert_allclose(
                 g, w, rtol=1e-7, atol=1e-9, err_msg=f"seed {seed}, gradient {i}"
             )
+
+
+# Passes within passes -----------------------------------------------------------------------------
+
+LARGE = 2.0**53  # beside which 1 is lost: a sum says in which order it was added up
+
+
+def gradients_of_checkpoints(lib: Any, seed: int) -> list[Any]:
+    """Of leaves that are used in checkpoints, which run backward within backward, and outside."""
+    rng = random.Random(seed)
+    start = lib.zeros(1, dtype=lib.float64, requires_grad=True)
+    leaves = [lib.ones(1, dtype=lib.float64, requires_grad=True) for _ in range(2)]
+    for leaf in leaves:
+        if rng.random() < 0.2:
+            leaf.register_post_accumulate_grad_hook(lambda x: None)
+        if rng.random() < 0.5:
+            leaf.grad = lib.full((1,), rng.choice([1, 3, LARGE]), dtype=lib.float64)
+
+    def grown(seed: int, depth: int) -> Any:
+        rng, total = random.Random(seed), 0
+        for _ in range(rng.randint(1, 4)):
+            deeper = rng.random()
+            if rng.random() < 0.6 or depth == 3:
+                factor = rng.choice([LARGE, -LARGE, 1, 3, -1])
+                total = total + rng.choice(leaves) * factor
+            else:
+                inner = lambda x, deeper=deeper: grown(deeper, depth + 1) + x
+                total = total + lib.utils.checkpoint.checkpoint(inner, start, use_reentrant=True)
+        return total
+
+    grown(seed, 0).sum().backward()
+    return [None if leaf.grad is None else leaf.grad.item() for leaf in leaves]
+
+
+def test_passes_within_passes_add_up_in_pytorchs_order() -> None:
+    for seed in range(60):
+        theirs = gradients_of_checkpoints(torch, seed)
+        assert gradients_of_checkpoints(cugrad, seed) == theirs
