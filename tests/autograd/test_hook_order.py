@@ -219,3 +219,44 @@ def test_backward_for_inputs_that_are_no_leaves(lib: Any) -> None:
     assert log == ["pre", (None, None)]
     (y * 3).sum().backward(retain_graph=True)
     assert y.grad.tolist() == [6, 6] and x.grad.tolist() == [6, 6]
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("kinds", [("tensor",), ("accumulated",), ("tensor", "accumulated")])
+def test_hooks_of_a_leaf_to_which_no_gradient_comes(
+    lib: Any, kinds: tuple[str, ...], create_graph: bool
+) -> None:
+    """They are called with None, also where ops lie between it and who has no gradient for it."""
+
+    class Nothing(lib.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *tensors: Any) -> Any:
+            return tensors[0] * 2
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return (None,) * len(ctx.needs_input_grad)
+
+    def logs_of(function: Any) -> list[Any]:
+        log: list[Any] = []
+        x = ones(lib)
+        if "tensor" in kinds:
+            x.register_hook(lambda g: log.append(None if g is None else g.tolist()))
+        if "accumulated" in kinds:
+            x.register_post_accumulate_grad_hook(lambda x: log.append("accumulated"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of create_graph
+            function(x).sum().backward(create_graph=create_graph)
+        return log
+
+    nothing = [None for kind in kinds if kind == "tensor"]
+    something = [[3, 3] for kind in kinds if kind == "tensor"]
+    later = [kind for kind in kinds if kind == "accumulated"]
+    for function, of_tensor in (
+        (lambda x: Nothing.apply(x, x), nothing),
+        (lambda x: Nothing.apply(x * 2, x.sin().exp()), nothing),
+        (lambda x: Nothing.apply(x, x.unbind(0)[1]), nothing),
+        (lambda x: Nothing.apply(x * 2, x.unbind(0)[1]) + x * 3, something),
+        (lambda x: (lambda y: Nothing.apply(y, y) + y)(x * 3), something),
+    ):
+        assert logs_of(function) == of_tensor + later

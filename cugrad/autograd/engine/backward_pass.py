@@ -82,6 +82,8 @@ class BackwardPass:
         self.grads: dict[Any, Any] = {}  # node -> its gradient, or a list of them by output
         self.owned: set[Any] = set()  # nodes whose gradient is a buffer of ours
         self.passed: set[Any] = set()  # ops that were told of no gradient
+        # those that run in the general way: they are asked for, or may have got no gradient
+        self.general: set[Any] = set() if captures is None else {key[0] for key in captures}
         self.heap: list[tuple[int, Any]] = []  # (-seq, node): the youngest node runs first
         self.leaves = LeafSchedule(starts, needed, self.grads, accumulating)
         self.callbacks: list[Callable[[], Any]] = []
@@ -137,7 +139,9 @@ class BackwardPass:
             if self.leaves.awaits(edge):
                 self.count(edge)
             return
-        for node in listeners(edge, self.passed):
+        told = self.leaves.all_are_told()
+        for node in (end_of(edge),) if told else listeners(edge, self.passed):
+            self.general.add(node)
             if node not in self.grads and (self.needed is None or node in self.needed):
                 several = node.output_count
                 self.grads[node] = NOTHING if several == 1 else [None] * several
@@ -160,7 +164,7 @@ class BackwardPass:
         """Runs nodes, youngest first, until no gradient is on its way."""
         heap, grads, kind, recording = self.heap, self.grads, self.kind, self.recording
         keep, needed, owned, near = self.keep_graph, self.needed, self.owned, not several.devices
-        asked = frozenset() if self.captures is None else {key[0] for key in self.captures}
+        general = self.general
         visit, visit_leaf, send, watched = self._steps()
         add = self.add
         node = heappop(heap)[1] if heap else self.leaves.left_over()
@@ -169,7 +173,7 @@ class BackwardPass:
                 g = grads.pop(node)
                 if type(g) is not kind:  # the one place where 0-d gradients become arrays again
                     g = wrapped(g)
-                if type(node) is OpNode and node.rare is None and not (watched or node in asked):
+                if type(node) is OpNode and node.rare is None and not (watched or node in general):
                     # `visit`, written out: benchmarks/overhead.py, backward of small ops
                     if node.saved is FREED:
                         raise RuntimeError(FREED_TEXT)

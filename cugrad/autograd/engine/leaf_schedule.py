@@ -23,8 +23,8 @@ class LeafSchedule:
     old one.
     """
 
-    __slots__ = ("_accumulating", "awaited", "_counted", "_early", "_grads", "_late", "_nodes",
-                 "_starts")  # fmt: skip
+    __slots__ = ("_accumulating", "awaited", "_counted", "_early", "_grads", "_hooked", "_late",
+                 "_nodes", "_starts")  # fmt: skip
 
     def __init__(
         self, starts: list[Any], needed: set[Any] | None, grads: dict[Any, Any], accumulating: bool
@@ -32,7 +32,7 @@ class LeafSchedule:
         self._starts, self._nodes = starts, needed  # not the pass, which would be a cycle
         self._grads, self._accumulating = grads, accumulating
         self.awaited: dict[Tensor, int] = {}  # eager leaves: the gradients still to come
-        self._counted = False
+        self._counted = self._hooked = False
         self._early, self._late = -LAST, LAST
 
     def place(self, leaf: Tensor) -> int | None:
@@ -45,15 +45,27 @@ class LeafSchedule:
     def awaits(self, leaf: Tensor) -> bool:
         """Whether gradients are still to come to an eager leaf; they are counted if it is one."""
         if not self._counted and self._is_eager(leaf):
-            self._counted = True
-            ends = list(self._starts)
-            for node in self._nodes or reachable(self._starts):
-                if not isinstance(node, Tensor):
-                    ends += [end_of(edge) for edge in node.edges]
-            for end in ends:
-                if isinstance(end, Tensor) and self._is_eager(end) and end not in self._grads:
-                    self.awaited[end] = self.awaited.get(end, 0) + 1
+            self._count()
         return leaf in self.awaited
+
+    def all_are_told(self) -> bool:
+        """Whether nodes to which no gradient comes run, too, for a leaf with hooks is behind some:
+        these are called with None there.
+        """
+        if not self._counted:
+            self._count()
+        return self._hooked
+
+    def _count(self) -> None:
+        self._counted = True
+        ends = list(self._starts)
+        for node in self._nodes or reachable(self._starts):
+            if not isinstance(node, Tensor):
+                ends += [end_of(edge) for edge in node.edges]
+        for end in ends:
+            if isinstance(end, Tensor) and self._is_eager(end) and end not in self._grads:
+                self.awaited[end] = self.awaited.get(end, 0) + 1
+                self._hooked = self._hooked or has_hooks(end)
 
     def _is_eager(self, leaf: Tensor) -> bool:
         if leaf._rare is not None and has_hooks(leaf):
