@@ -86,6 +86,8 @@ FORWARD: list[tuple[str, list[Any], dict[str, Any]]] = [
         ("max_pool2d_with_indices", {}), ("avg_pool2d", {}),
         ("avg_pool_backward", {"input_size": (64, 64)}))],
     ("adaptive_max_pool2d_with_indices", halves(PLANES), {"sizes": (60, 60)}),
+    ("fractional_max_pool2d_with_indices", [(PLANES, HALF), ((*PLANES[:2], 2), SINGLE)],
+     {"kernel_size": (3, 3), "sizes": (60, 60)}),
     ("avg_pool2d", halves(PLANES), WINDOW),
     ("avg_pool_backward", halves(PLANES), {**WINDOW, "input_size": (64, 64)}),
     *[(name, halves(shape), {"dim": 1}) for name in ("softmax", "log_softmax")
@@ -234,6 +236,9 @@ BACKWARD: list[tuple[str, Made, dict[str, Made], list[tuple[int, ...]], dict[str
     ("max_pool2d_with_indices", (PLANES, HALF), {"offsets": (PLANES, BYTE)}, [PLANES], WINDOW),
     ("adaptive_max_pool2d_with_indices", ((*PLANES[:2], 60, 60), HALF),
      {"indices": ((*PLANES[:2], 60, 60), "uint16")}, [PLANES], {"sizes": (60, 60)}),
+    ("fractional_max_pool2d_with_indices", ((*PLANES[:2], 60, 60), HALF),
+     {"indices": ((*PLANES[:2], 60, 60), "uint16")}, [PLANES, (*PLANES[:2], 2)],
+     {"kernel_size": (3, 3), "sizes": (60, 60)}),
     *[(name, ((MANY,), HALF), {"self": (ROWS, HALF), "result": ((MANY,), HALF)}, [ROWS],
        {"dim": (1,)}) for name in ("logsumexp", "var", "std", "amax", "amin")],
     *[(name, ((), HALF), {"self": ((5, 9), HALF), "result": ((), HALF)}, [(5, 9)], {})
@@ -267,8 +272,8 @@ if fake_cuda.REAL is None:
     def test_every_written_row_is_run() -> None:
         from cugrad.backends.cupy.written import registry
 
-        kinds = ("max", "_with_indices"), ("adaptive_max", "_with_indices"), ("avg", "")
-        pools = [f"{kind}_pool{n}d{more}" for kind, more in kinds for n in (1, 3)]
+        maxima = [(kind, "_with_indices") for kind in ("max", "adaptive_max", "fractional_max")]
+        pools = [f"{kind}_pool{n}d{more}" for kind, more in (*maxima, ("avg", "")) for n in (1, 3)]
         assert set(registry.FORWARDS) <= {name for name, *_ in FORWARD} | set(pools)
         assert set(registry.BACKWARDS) - NO_KERNELS <= {name for name, *_ in BACKWARD} | set(pools)
 

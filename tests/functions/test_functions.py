@@ -582,7 +582,8 @@ REFUSED = [
     ("x.ldexp(2)", TypeError, "ldexp(): argument 'other' (position 2) must be Tensor, not int"),
     ("x.matmul(1)", TypeError, "matmul(): argument 'other' (position"),
     ("T.sin(3)", TypeError, "sin(): argument 'input' must be Tensor, not int"),
-    ("x + None", TypeError, "add(): argument 'other' must be Tensor, not NoneType"),
+    ("x + None", TypeError, "unsupported operand type(s) for +: 'Tensor' and 'NoneType'"),
+    ("x.add(None)", TypeError, "add(): argument 'other' must be Tensor, not NoneType"),
     (
         "x + type('Tensor', (), {'__module__': 'other.tensor'})()",
         TypeError,

@@ -73,14 +73,16 @@ def not_a_tensor(op: Op, index: int, value: Any) -> TypeError:
     """The error for an input that is no Tensor, in the words of a public function."""
     name = op.inputs[0 if op.variadic else index]
     kind = type(value).__name__
-    if kind == "Tensor":
+    is_tensor = kind == "Tensor"  # of another library: an answer of its class would say less
+    if is_tensor:
         library = type(value).__module__.partition(".")[0]
         again = " of another import" if library == __name__.partition(".")[0] else ""
         kind = f"{library}.Tensor{again}"
     kind_of_error = Unasked if newly_asked((value,)) else TypeError
-    return of_operand(kind_of_error(
+    error = kind_of_error(
         f"{op.name}(): argument '{'input' if name == 'self' else name}' must be Tensor, not {kind}"
-    ))  # fmt: skip
+    )
+    return error if is_tensor else of_operand(error)
 
 
 def of_operand(error: TypeError) -> TypeError:

@@ -267,8 +267,7 @@ __device__ __forceinline__ Axis first_axis(const T* grid, i64 i, int size)
 constexpr int FIRST = DIMS == 3 ? NEAR : 1;
 """
 
-_GATHERED = r"""
-extern "C" __global__ void __launch_bounds__(256) NAME(
+_GATHERED = r"""(
     const T* g, const W* indices, T* x, const Window w, i64 count)
 {
     const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
@@ -290,7 +289,8 @@ extern "C" __global__ void __launch_bounds__(256) NAME(
 
 def _gathered(name: str, cover: str, which: str = "with(") -> str:
     """The gradient of maxima, whose places are known: an element adds up that of windows there."""
-    return WINDOW + PART + cover + PART + _GATHERED.replace("NAME", name).replace("with(", which)
+    head = f'\nextern "C" __global__ void __launch_bounds__(256) {name}'
+    return WINDOW + PART + cover + PART + head + _GATHERED.replace("with(", which)
 
 
 KERNELS = {

@@ -160,7 +160,7 @@ def _by_parts(g: Array, x: Array, lines: int, n: int, inner: int) -> Array | Non
         return None
     parts = n // length
     not_noted()  # what CuPy launches
-    products = cupy.prod(x.reshape(lines // inner, parts, length, inner), axis=2)
+    products = cupy.prod(x.reshape((lines // inner, parts, length, inner)), axis=2)
     slopes = _times_others(g, products, lines, parts, inner)
     return _times_others(slopes, x, lines * parts, length, inner)
 
