@@ -282,3 +282,14 @@ else:
 def test_what_is_no_function_is_refused() -> None:
     with pytest.raises(TypeError, match="fuse: function: got int, want a callable"):
         torch.fuse(3)  # type: ignore[arg-type]
+
+
+def test_a_subclass_gets_each_op() -> None:
+    class Kept(torch.Tensor):
+        pass
+
+    x = torch.full((3,), 0.5, requires_grad=True)
+    with fused_on_host():
+        plain, kept = (torch.fuse(squeezed)(each) for each in (x, x.as_subclass(Kept)))
+    assert plain.grad_fn.name().startswith("Fused") and type(kept) is Kept
+    torch.testing.assert_close(kept.as_subclass(torch.Tensor), plain)
