@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd.recording.fast import compile_function
-from ..autograd.recording.operands import left_to_other
 from ..autograd.recording.record import apply, recorded
 from ..ops.table import TABLE
+from ..runtime.dispatching import left_to_other
 from ..tensor import Tensor
 from .maths.arithmetic import FUNCTIONS, INPLACE, METHODS, refuse_bools
 from .maths.products import matmul
@@ -72,6 +72,19 @@ def _at(self: Tensor, other: Any) -> Any:
         return left_to_other(error)
 
 
+def _in_place(name: str) -> Callable[..., Any]:
+    function = INPLACE[name]
+
+    def call(self: Tensor, other: Any) -> Any:
+        try:
+            return function(self, other)
+        except TypeError as error:
+            return left_to_other(error)
+
+    call.__doc__ = function.__doc__
+    return call
+
+
 OPERATORS: dict[str, Callable[..., Any]] = {
     **{f"__{n}__": _operator(row) for n, row in (
         ("add", "add"), ("mul", "mul"), ("truediv", "div"), ("floordiv", "floor_divide"),
@@ -88,12 +101,15 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "__matmul__": _at, "__rmatmul__": lambda self, other: _at(other, self),
     "__neg__": METHODS["neg"], "__pos__": lambda self: self, "__abs__": METHODS["abs"],
     "__invert__": METHODS["bitwise_not"],
-    "__iadd__": INPLACE["add_"], "__isub__": INPLACE["sub_"], "__imul__": INPLACE["mul_"],
-    "__itruediv__": INPLACE["div_"], "__ifloordiv__": INPLACE["floor_divide_"],
-    "__imod__": INPLACE["remainder_"],
-    "__ipow__": INPLACE["pow_"],
-    **{f"__i{o}__": INPLACE[f"bitwise_{n}_"] for o, n in (
-        ("and", "and"), ("or", "or"), ("xor", "xor"), ("lshift", "left_shift"),
-        ("rshift", "right_shift"))},
+    **{f"__i{n}__": _in_place(row) for n, row in (
+        ("add", "add_"), ("sub", "sub_"), ("mul", "mul_"), ("truediv", "div_"),
+        ("floordiv", "floor_divide_"), ("mod", "remainder_"), ("pow", "pow_"),
+        ("and", "bitwise_and_"), ("or", "bitwise_or_"), ("xor", "bitwise_xor_"),
+        ("lshift", "bitwise_left_shift_"), ("rshift", "bitwise_right_shift_"))},
     **{f"__{n}__": _compare(n) for n in ("eq", "ne", "lt", "le", "gt", "ge")},
 }  # fmt: skip
+_CALLED = {"__pow__": "pow", "__ipow__": "pow_"}  # as PyTorch does
+for _name, _function in OPERATORS.items():
+    if _function not in METHODS.values():
+        _function.__name__ = _CALLED.get(_name, _name)
+        _function.__qualname__ = f"Tensor.{_function.__name__}"

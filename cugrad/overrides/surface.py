@@ -11,6 +11,7 @@ from typing import Any
 
 from .. import autograd, fft, functions, linalg, special
 from ..functions.creation import drawing, factories, random
+from ..functions.operators import OPERATORS
 from ..nn import functional, init, of_torch
 from ..nn.recurrent import stacks
 from ..runtime.absent import LIBRARY, Absent
@@ -29,6 +30,8 @@ _OPERATORS = {
     "__add__": "add", "__radd__": "add", "__iadd__": "add_", "__sub__": "sub", "__isub__": "sub_",
     "__mul__": "mul", "__rmul__": "mul", "__imul__": "mul_", "__truediv__": "div",
     "__itruediv__": "div_", "__mod__": "remainder", "__imod__": "remainder_",
+    "__ifloordiv__": "floor_divide_", "__rand__": "bitwise_and", "__ror__": "bitwise_or",
+    "__rxor__": "bitwise_xor",
     "__matmul__": "matmul", "__neg__": "neg", "__abs__": "abs", "__lt__": "lt",
     "__le__": "le", "__gt__": "gt", "__ge__": "ge",
     "__ne__": "ne",
@@ -110,7 +113,8 @@ def _switch_on() -> None:
                 if isinstance(function, FunctionType):
                     overridable(function, bound)
         else:
-            overridable(member, members.get(_OPERATORS.get(name, ""), member))
+            shown = members.get(_OPERATORS.get(name, ""), member)
+            overridable(member, shown, operator=name in OPERATORS)
     for name, function, by_classes in _public():
         # a size, a dtype or a device may be a proxy; data may be of any class
         aside = () if by_classes else (object,) if name in _OF_DATA else (Tensor,)

@@ -18,13 +18,27 @@ from .kept import Switch, of_thread
 
 __all__ = [
     "DisableTorchFunction", "DisableTorchFunctionSubclass", "Unasked", "are_asked", "asked",
-    "give_code", "gives_base", "here", "meets", "newly_asked", "overloaded", "overridable",
-    "overrides", "plainly", "switch_on", "taking_no_calls", "unasked", "when_switched_on",
+    "give_code", "gives_base", "here", "left_to_other", "meets", "newly_asked", "of_operand",
+    "overloaded", "overridable", "overrides", "plainly", "switch_on", "taking_no_calls", "unasked",
+    "when_switched_on",
 ]  # fmt: skip
 
 
 class Unasked(TypeError):
     """An operand is no tensor, but its class takes calls. Functions now ask it: call again."""
+
+
+def of_operand(error: TypeError) -> TypeError:
+    """Marks an error as one of an operand's class: an operator asks that class then."""
+    vars(error)["of_operand"] = True
+    return error
+
+
+def left_to_other(error: TypeError) -> Any:
+    """What an operator returns where its other operand is of a class that an op does not take."""
+    if "of_operand" not in vars(error):
+        raise error
+    return NotImplemented
 
 
 class Here(threading.local):
@@ -172,23 +186,24 @@ def asked(
             return result
     name = f"{function.__module__}.{getattr(function, '__name__', function)}"
     told = f" and in modes {', '.join(type(m).__name__ for m in here.modes)}" if here.modes else ""
-    raise TypeError(
+    raise of_operand(TypeError(
         f"no implementation found for '{name}' on types that implement __torch_function__: "
         f"[{', '.join(type(x).__name__ for x in values)}]{told}; return a value other than "
         "NotImplemented from one of them"
-    )
+    ))  # fmt: skip
 
 
 # ---------------------------------------------------------------------- the functions
 
 
 def overridable(
-    function: FunctionType, shown: Callable[..., Any] | None = None, aside: tuple[type, ...] = ()
-) -> None:
+    function: FunctionType, shown: Callable[..., Any] | None = None, aside: tuple[type, ...] = (),
+    operator: bool = False,
+) -> None:  # fmt: skip
     """Has all calls of a function go to the classes of arguments, and to modes, that want them.
 
     `shown` is what they get as the function; the classes of `aside`, if any, are not asked, within
-    the function either.
+    the function either. An `operator` leaves what none of them answers to its other operand.
     """
     if function in TWINS:
         return
@@ -217,9 +232,15 @@ def overridable(
         with DisableTorchFunctionSubclass():
             return twin(*args, **kwargs)
 
+    def handle_operator(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            return handle(args, kwargs)
+        except TypeError as error:
+            return left_to_other(error)
+
     TWINS[function] = twin
     function.__dict__.setdefault("__wrapped__", twin)  # whose signature `inspect` shows
-    function.__code__ = _handing(function, handle)
+    function.__code__ = _handing(function, handle_operator if operator else handle)
 
 
 def _handing(function: FunctionType, handle: Callable[..., Any]) -> CodeType:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fractions
 import operator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -23,15 +24,46 @@ Other: Any = type("Other", (), {
 })  # fmt: skip
 
 
+def silent(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    return NotImplemented
+
+
+def passing(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    return func(*args, **kwargs or {})
+
+
+def of_kind(lib: Any, kind: str, x: Any) -> tuple[Any, Any]:
+    """A tensor plain, of a class that takes calls, or to be used in a mode; and a context."""
+    if kind == "in a mode":
+        mode = type("Mode", (lib.overrides.TorchFunctionMode,), {"__torch_function__": passing})
+        return x, mode()
+    if kind == "plain":
+        return x, nullcontext()
+    own = {"__torch_function__": classmethod(silent)} if kind == "of a silent class" else {}
+    return x.as_subclass(type("Tensor", (lib.Tensor,), own)), nullcontext()
+
+
+KINDS = ("plain", "of a subclass", "of a silent class", "in a mode")
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", ["float32", "int64", "bfloat16", "bool"])
-def test_another_class_is_asked(lib: Any, dtype: str) -> None:
-    x = lib.tensor([1, 0]).to(getattr(lib, dtype))
-    for name in REFLECTED:
-        if dtype != "bool" or name != "sub":  # which is refused before
-            function = getattr(operator, name + "_" * (name in ("and", "or")))
-            assert function(x, Other()) == (name, "Tensor")
-    for name, mirrored in MIRRORED.items():
-        assert getattr(operator, name)(x, Other()) == (mirrored, "Tensor")
+def test_another_class_is_asked(lib: Any, dtype: str, kind: str) -> None:
+    x, context = of_kind(lib, kind, lib.tensor([1, 0]).to(getattr(lib, dtype)))
+    with context:
+        for name in REFLECTED:
+            if dtype != "bool" or name != "sub":  # which is refused before
+                function = getattr(operator, name + "_" * (name in ("and", "or")))
+                assert function(x, Other()) == (name, "Tensor")
+                if name != "matmul":  # which changes nothing in place
+                    assert getattr(operator, f"i{name}")(x, Other()) == (name, "Tensor")
+        for name, mirrored in MIRRORED.items():
+            assert getattr(operator, name)(x, Other()) == (mirrored, "Tensor")
+        assert (x == object()) is (object() == x) is False
+        for name in ("add", "iadd", "truediv", "matmul", "lt", "pow"):
+            for pair in ((x, object()), (object(), x)):
+                with pytest.raises(TypeError):
+                    getattr(operator, name)(*pair)
 
 
 def test_what_no_class_answers(lib: Any) -> None:

@@ -19,12 +19,11 @@ import numpy as np
 from ... import backends
 from ...dtypes import bfloat16, is_floating
 from ...ops.table import Op
-from ...runtime.dispatching import Unasked, give_code
+from ...runtime.dispatching import Unasked, give_code, left_to_other
 from ...tensor import UNCOUNTED, Tensor
 from ..mode import state, writes_watched
 from .node import Output, edge_of, next_seq
 from .op_node import NO_PARAMS, FastPlan, FormedPlan, OpNode, compiles_vjp, plan_of
-from .operands import left_to_other
 from .record import apply
 from .saved import pack, versions_of
 from .templates import compiled

@@ -12,16 +12,21 @@ from ...backends.reclaimers import ask_when_full
 from ...dtypes import of as dtype_of
 from ...ops.promotion import SCALARS, check_numbers, meet, refuse, share_device
 from ...ops.table import ELEMENTWISE, Op
-from ...runtime.dispatching import Unasked, newly_asked
+from ...runtime.dispatching import Unasked, newly_asked, of_operand
 from ...tensor import Tensor
 from ..mode import state
 
 PYTHON_NUMBERS = (float, int)  # they are on every device
 
 __all__ = [
-    "explain", "first_array", "left_to_other", "not_a_tensor", "number", "of_operand", "plain",
-    "read_inputs", "run_forward",
-]  # fmt: skip
+    "explain",
+    "first_array",
+    "not_a_tensor",
+    "number",
+    "plain",
+    "read_inputs",
+    "run_forward",
+]
 
 
 def read_inputs(op: Op, inputs: Any) -> tuple[list[Any], int]:
@@ -83,19 +88,6 @@ def not_a_tensor(op: Op, index: int, value: Any) -> TypeError:
         f"{op.name}(): argument '{'input' if name == 'self' else name}' must be Tensor, not {kind}"
     )
     return error if is_tensor else of_operand(error)
-
-
-def of_operand(error: TypeError) -> TypeError:
-    """Marks an error as one of an operand's class: an operator asks that class then."""
-    vars(error)["of_operand"] = True
-    return error
-
-
-def left_to_other(error: TypeError) -> Any:
-    """What an operator returns where its other operand is of a class that an op does not take."""
-    if "of_operand" not in vars(error):
-        raise error
-    return NotImplemented
 
 
 def first_array(op: Op, arrays: Any) -> Any:

@@ -12,12 +12,12 @@ from ... import dtypes
 from ...autograd.forward.dual import highest
 from ...autograd.mode import state
 from ...autograd.recording.node import edge_of
-from ...autograd.recording.operands import of_operand
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...dtypes import as_dtype, type_name
 from ...errors import NoArray
 from ...ops.refused import NO_NODE
+from ...runtime.dispatching import of_operand
 from ...runtime.frames import called
 from ...tensor import UNCOUNTED, Tensor
 
