@@ -19,14 +19,8 @@ from ..mode import state
 PYTHON_NUMBERS = (float, int)  # they are on every device
 
 __all__ = [
-    "explain",
-    "first_array",
-    "not_a_tensor",
-    "number",
-    "plain",
-    "read_inputs",
-    "run_forward",
-]
+    "explain", "first_array", "not_a_tensor", "number", "plain", "read_inputs", "run_forward",
+]  # fmt: skip
 
 
 def read_inputs(op: Op, inputs: Any) -> tuple[list[Any], int]:
