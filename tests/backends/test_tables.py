@@ -93,7 +93,7 @@ else:
     @pytest.mark.parametrize("name", ["tril_indices", "triu_indices"])
     def test_triangles_are_those_of_the_host(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         call = getattr(torch, name)
-        told = [*product((0, 1, 2, 5), (0, 1, 3, 5, 8), (-6, -2, -1, 0, 1, 3, 9)), (1100, 1050, 2)]
+        told = [*product((0, 1, 5), (0, 1, 3, 8), (-6, -1, 0, 1, 9)), (1100, 1050, 2)]
         for kind, (row, col, offset) in product((torch.int64, torch.int32), told):
             if kind is torch.int32:  # and numbers of 64 bits in the kernel
                 monkeypatch.setattr("cugrad.backends.cupy.fused.tables.WIDE", 1)
