@@ -79,6 +79,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
             f"{function}: input.size(-2) should match other.size({-1 if vector else -2}), got "
             f"{tuple(a.shape)} and {tuple(b.shape)}"
         )
+    own = A  # of which ranks and singular values are told, before it meets B's batch
     A, B = batches_of(A, B)
     if rcond is None:
         rcond = float(np.finfo(a.dtype).eps) * max(rows, columns)
@@ -92,9 +93,9 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
         residuals = recorded.real(residuals)
     values, ranks = residuals.detach(), creation.empty(0, dtype=int64, device=A.device)
     if driver != "gels":
-        ranks = matrix_rank(A, rtol=rcond)
+        ranks = matrix_rank(own, rtol=rcond)
     if driver in ("gelsd", "gelss"):
-        values = svdvals(A.detach())
+        values = svdvals(own.detach())
     if rows > columns and driver != "gelsy":
         full = driver == "gels" or bool(recorded.all(recorded.eq(ranks, columns)))
         if full:

@@ -133,18 +133,26 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
     >>> broadcast_shapes((3, 1), (4,))
     (3, 4)
     """
-    ndim = max(map(len, shapes), default=0)
-    out = [1] * ndim
+    out: Shape = ()
     for shape in shapes:
-        for i, n in enumerate(shape, ndim - len(shape)):
-            if n != 1 and out[i] != n:
-                if out[i] != 1:
-                    raise RuntimeError(
-                        "Shape mismatch: objects cannot be broadcast to a single shape: got "
-                        + " and ".join(str(tuple(s)) for s in shapes)
-                    )
-                out[i] = n
-    return tuple(out)
+        if clash := mismatch(out, shape):
+            said = " and ".join(str(tuple(s)) for s in shapes)
+            raise RuntimeError(f"{clash} (got shapes {said})")
+        ndim = max(len(out), len(shape))
+        out, shape = ((1,) * (ndim - len(s)) + tuple(s) for s in (out, shape))
+        out = tuple([m if n == 1 else n for m, n in zip(out, shape)])
+    return out
+
+
+def mismatch(a: Sequence[int], b: Sequence[int]) -> str:
+    """What PyTorch says of two shapes that do not meet; nothing of two that do."""
+    for back in range(1, min(len(a), len(b)) + 1):
+        if a[-back] != b[-back] and 1 not in (a[-back], b[-back]):
+            return (
+                f"The size of tensor a ({a[-back]}) must match the size of tensor b ({b[-back]}) "
+                f"at non-singleton dimension {max(len(a), len(b)) - back}"
+            )
+    return ""
 
 
 def view_strides(shape: Shape, strides: Shape, new: Shape) -> Shape | None:

@@ -20,7 +20,7 @@ __all__ = [
     "DisableTorchFunction", "DisableTorchFunctionSubclass", "Unasked", "are_asked", "asked",
     "give_code", "gives_base", "here", "left_to_other", "meets", "newly_asked", "of_operand",
     "overloaded", "overridable", "overrides", "plainly", "switch_on", "taking_no_calls", "unasked",
-    "when_switched_on",
+    "when_switched_on", "worker_of",
 ]  # fmt: skip
 
 
@@ -282,9 +282,14 @@ def gives_base(function: Callable[..., Any]) -> bool:
     return function in UNCONVERTED
 
 
+def worker_of(function: FunctionType) -> FunctionType:
+    """The function that does the work of one: it has other code than its own, where it asks."""
+    return TWINS.get(function, function)
+
+
 def give_code(function: FunctionType, code: CodeType) -> None:
     """Gives a function other code, as rows do when they are first called."""
-    TWINS.get(function, function).__code__ = code
+    worker_of(function).__code__ = code
 
 
 def when_switched_on(install: Callable[[], None]) -> Callable[[], None]:

@@ -60,6 +60,8 @@ def test_lstsq(shape: tuple[int, ...], driver: str) -> None:
     for draw in DRAWS:
         b = draw(*shape[:-1], 2, seed=1)
         compare(lambda lib, a, b: tuple(lib.linalg.lstsq(a, b, driver=driver)), draw(*shape), b)
+        one, several = draw(1, *shape[-2:]), draw(2, shape[-2], 2)  # the rank is that of the one
+        compare(lambda lib, a, b: tuple(lib.linalg.lstsq(a, b, driver=driver)), one, several)
     compare(lambda lib, a, b: lib.linalg.lstsq(a, b, driver=driver).solution,
             normal(*shape), normal(*shape[:-1], seed=1))  # fmt: skip
 

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 import cugrad
+from cugrad.autograd.recording.fast import compile_function
+from cugrad.ops.table import TABLE
 from cugrad.runtime import dispatching
 from cugrad.runtime.absent import Absent
 from tests.nn.test_modules import CASES
@@ -397,6 +399,11 @@ def test_functions_of_programs() -> None:
     x = cugrad.full((1,), 3.0).as_subclass(Logged)
     result = scaled(x, x)
     assert depth == ["scaled", "mul"] and type(result) is cugrad.Tensor and result.item() == 10
+
+    first = compile_function(TABLE["sin"])  # whose code is made when it is first called
+    dispatching.overridable(first)
+    first(x)
+    assert depth == ["scaled", "mul", "sin"]
 
     class Silent(Logged):
         __torch_function__ = classmethod(lambda cls, *args: NotImplemented)  # type: ignore

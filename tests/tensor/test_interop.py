@@ -77,7 +77,12 @@ def test_dlpack_with_pytorch_shares_memory(name: str) -> None:
     assert again.data_ptr() == theirs.data_ptr() and again.dtype == theirs.dtype
     capsule = torch.utils.dlpack.from_dlpack(cugrad.to_dlpack(ours))
     assert capsule.data_ptr() == theirs.data_ptr()
-    del theirs, again, capsule
+    from_capsule = cugrad.from_dlpack(torch.utils.dlpack.to_dlpack(theirs))  # of an old version
+    assert from_capsule.data_ptr() == theirs.data_ptr()
+    from_capsule.fill_(1)
+    assert theirs.all()
+    from_capsule.zero_()
+    del theirs, again, capsule, from_capsule
     gc.collect()
     assert ours.tolist() == cugrad.zeros(2, 3).to(ours.dtype).tolist()
 

@@ -19,7 +19,7 @@ import numpy as np
 from ... import backends
 from ...dtypes import bfloat16, is_floating
 from ...ops.table import Op
-from ...runtime.dispatching import Unasked, give_code, left_to_other
+from ...runtime.dispatching import Unasked, give_code, left_to_other, worker_of
 from ...tensor import UNCOUNTED, Tensor
 from ..mode import state, writes_watched
 from .node import Output, edge_of, next_seq
@@ -54,7 +54,7 @@ def compile_function(
     def ready() -> Callable[..., Any]:
         scope.update(_scope(op))
         backends.on_register(compile_for)
-        return function
+        return worker_of(function)  # who takes calls has got this one
 
     def compile_for(backend: Any) -> None:
         kept = _kept_by(op, backend)

@@ -10,6 +10,7 @@ import numpy as np
 from ...backends import backend_of
 from ...backends.reclaimers import ask_when_full
 from ...dtypes import of as dtype_of
+from ...ops.dims import broadcast_shapes, mismatch
 from ...ops.promotion import SCALARS, check_numbers, meet, refuse, share_device
 from ...ops.table import ELEMENTWISE, Op
 from ...runtime.dispatching import Unasked, newly_asked, of_operand
@@ -170,14 +171,9 @@ def explain(op: Op, arrays: list[Any], error: ValueError) -> Exception:
         shapes = [x.shape for x in arrays if hasattr(x, "shape")]
         a: tuple[int, ...] = ()
         for b in shapes if len(shapes) > 1 else ():
-            for back in range(1, min(len(a), len(b)) + 1):
-                if a[-back] != b[-back] and 1 not in (a[-back], b[-back]):
-                    said = " and ".join(str(tuple(s)) for s in shapes)
-                    return RuntimeError(
-                        f"The size of tensor a ({a[-back]}) must match the size of tensor b "
-                        f"({b[-back]}) at non-singleton dimension {max(len(a), len(b)) - back} "
-                        f"({op.name}: got shapes {said})"
-                    )
-            a = np.broadcast_shapes(a, b)
+            if clash := mismatch(a, b):
+                said = " and ".join(str(tuple(s)) for s in shapes)
+                return RuntimeError(f"{clash} ({op.name}: got shapes {said})")
+            a = broadcast_shapes(a, b)
     shapes_text = ", ".join(str(tuple(x.shape)) for x in arrays if hasattr(x, "shape"))
     return RuntimeError(f"{op.name}: {error} (got shapes {shapes_text})")

@@ -41,19 +41,31 @@ class _Exporter:
         return self.place
 
 
-def _address(capsule: Any) -> int:
-    """Where the DLTensor of a capsule begins; RuntimeError for one that was used already."""
+class _Writable:
+    """Memory of a capsule that does not say whether it is read-only: NumPy takes it to be."""
+
+    def __init__(self, array: Any) -> None:
+        self.array, told = array, array.__array_interface__
+        self.__array_interface__ = {**told, "data": (told["data"][0], False)}
+
+
+def _name_of(capsule: Any) -> Any:
     name_of = ctypes.pythonapi.PyCapsule_GetName
     name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    return name_of(capsule) if type(capsule).__name__ == "PyCapsule" else None
+
+
+def _address(capsule: Any) -> int:
+    """Where the DLTensor of a capsule begins; RuntimeError for one that was used already."""
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype = ctypes.c_void_p
     pointer_of.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    if type(capsule).__name__ != "PyCapsule" or name_of(capsule) not in _TENSOR_AT:
+    name = _name_of(capsule)
+    if name not in _TENSOR_AT:
         raise RuntimeError(
             "from_dlpack received an invalid capsule, or one that was used already; want a tensor "
             f"with __dlpack__, or a fresh capsule, got {type(capsule).__name__}"
         )
-    name = name_of(capsule)
     return int(pointer_of(capsule, name)) + _TENSOR_AT[name]
 
 
@@ -158,7 +170,10 @@ def _imported(source: Any) -> Any:
         _byte(at + _CODE_AT).value = UNSIGNED
     backend = get("cuda" if kind == CUDA else "cpu")
     with backend.use_device(index if kind == CUDA else None):
+        old = kind != CUDA and _name_of(capsule) == b"dltensor"
         array = backend.xp.from_dlpack(_Exporter(capsule, (CPU if kind != CUDA else kind, index)))
+    if old:
+        array = np.asarray(_Writable(array))
     if is_bfloat16:
         array = array.view(dtypes.bfloat16.numpy)
     dtypes.of(array.dtype)

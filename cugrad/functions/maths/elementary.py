@@ -124,8 +124,8 @@ def is_signed(input: Tensor) -> bool:
 def is_nonzero(input: Tensor) -> bool:
     """Whether the one element is not zero; RuntimeError for none or several."""
     if input.numel() != 1:
-        few = "no" if not input.numel() else "more than one"
-        raise RuntimeError(f"Boolean value of Tensor with {few} values is ambiguous")
+        few = "no values" if not input.numel() else "more than one value"
+        raise RuntimeError(f"Boolean value of Tensor with {few} is ambiguous")
     return bool(input)
 
 

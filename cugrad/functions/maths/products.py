@@ -9,7 +9,7 @@ from ...autograd.autocast import autocasts
 from ...autograd.recording.operands import number
 from ...autograd.recording.record import recorded
 from ...dtypes import as_dtype, bfloat16, check_number, float16, float32
-from ...ops.dims import broadcast_shapes
+from ...ops.dims import broadcast_shapes, mismatch
 from ...tensor import Tensor
 from ..calls.arguments import array_of, cast
 from ..calls.old_order import numbers_first
@@ -185,16 +185,8 @@ _matmul_dot = autocasts(lambda input, vec: recorded.dot(input, vec), "matmul")
 
 
 def _check_batches(a: Any, b: Any) -> None:
-    try:
-        broadcast_shapes(a[:-2], b[:-2])
-    except RuntimeError:
-        for back in range(3, min(len(a), len(b)) + 1):
-            if a[-back] != b[-back] and 1 not in (a[-back], b[-back]):
-                raise RuntimeError(
-                    f"The size of tensor a ({a[-back]}) must match the size of tensor b "
-                    f"({b[-back]}) at non-singleton dimension {max(len(a), len(b)) - back} "
-                    f"(matmul: the batch dims of {tuple(a)} and {tuple(b)} do not broadcast)"
-                ) from None
+    if clash := mismatch(a[:-2], b[:-2]):
+        raise RuntimeError(f"{clash} (matmul: the batch dims of {tuple(a)} and {tuple(b)})")
 
 
 def affine(function: str, input: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:

@@ -250,7 +250,12 @@ def broadcast_shapes(*shapes: Any) -> Size:
         for n in shape:
             if n < 0:
                 raise RuntimeError(f"Trying to create tensor with negative dimension ({n}): ({n})")
-    return Size(D.broadcast_shapes(*sizes))
+    try:
+        return Size(D.broadcast_shapes(*sizes))
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"Shape mismatch: objects cannot be broadcast to a single shape: {error}"
+        ) from None
 
 
 # Images -------------------------------------------------------------------------------------------
