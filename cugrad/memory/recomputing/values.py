@@ -94,7 +94,7 @@ class Value:
         self.kept, self.away = None, away
 
     def save(self, root: Any) -> None:
-        """The storage is about to change."""
+        """A storage is about to change."""
         if self.kept is root and self.counter[0] == self.version:
             self.kept = copy_of(root, "K")
 
@@ -152,13 +152,14 @@ class Constant:
         return self.held if self.tensor is None else self.tensor._array
 
     def save(self, root: Any) -> None:
-        """The storage is about to change."""
-        if self.counter[0] == self.version:
+        """A storage is about to change."""
+        if self.root() is root and self.counter[0] == self.version:
             self.held, self.tensor = copy_of(self.array, "K"), None
             self.root, self.counter = weakref.ref(root_of(self.held)), [self.version]
 
 
-_guarded: dict[int, list[weakref.ref[Any]]] = {}  # by the id of a root: what needs it as it is
+# By the id of a root: what needs it as it is. Another one may have the id of one that is gone.
+_guarded: dict[int, list[weakref.ref[Any]]] = {}
 _sweep = [256]
 
 

@@ -14,6 +14,8 @@ import cugrad as torch
 from cugrad import memory
 from cugrad.backends import simulated
 from cugrad.memory.budgeting import context as budgeting
+from cugrad.memory.geometry import root_of
+from cugrad.memory.recomputing import values as kept
 from cugrad.memory.recomputing.recipes import Recipe
 from cugrad.nn import functional as F
 from tests.memory.offload import test_conformance as conformance
@@ -243,3 +245,14 @@ def test_what_a_node_has_got_is_not_made_again(monkeypatch: pytest.MonkeyPatch) 
         y = F.group_norm(x + 1, 2)
     y.square().sum().backward()
     assert sorted(ran) == ["add", "native_group_norm"]
+
+
+def test_a_storage_with_the_id_of_one_that_is_gone_has_nothing_saved() -> None:
+    """A weight that has left the device, and something else that lies there since."""
+    weight, other = torch.ones(3), torch.zeros(3)
+    constant = kept.Constant(weight, root_of(weight._array), False)
+    kept._guarded[id(root_of(other._array))] = kept._guarded.pop(id(root_of(weight._array)))
+    other.add_(1)
+    assert constant.held is weight._array
+    constant.save(root_of(weight._array))
+    assert constant.held is not weight._array and constant.array.tolist() == [1, 1, 1]
