@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -356,6 +358,46 @@ def in_inference_mode(name: str, made_inside: bool) -> Program:
 for _name in TRANSFORMS:
     for _inside in (False, True):
         PROGRAMS[f"{_name} in inference mode, {_inside=}"] = in_inference_mode(_name, _inside)
+
+
+SHAPED: dict[str, Callable[[Any], Any]] = {
+    "t_": lambda x: x.t_(), "transpose_": lambda x: x.transpose_(0, 1),
+    "squeeze_": lambda x: x.squeeze_(), "unsqueeze_": lambda x: x.unsqueeze_(0),
+    "as_strided_": lambda x: x.as_strided_((2,), (1,)), "swapdims_": lambda x: x.swapdims_(0, 1),
+}  # fmt: skip
+OF_BASE: dict[str, Callable[[Any], Any]] = {
+    "a slice": lambda x: x[1:], "a view of a view": lambda x: x.view(2, 2)[:1],
+    "a part": lambda x: x.tensor_split(2)[1], "the whole": lambda x: x,
+}  # fmt: skip
+
+
+def shaped_in_place(op: str, view: str, then: str) -> Program:
+    """A view's hooks are those of the node that its new one leads to, until its base changes."""
+
+    def run(t: Any) -> Any:
+        told: list[Any] = []
+        x = grid(t, 2, 2).requires_grad_()
+        base = x * 0.5
+        y = OF_BASE[view](base)
+        y.register_hook(lambda g: told.append(g) or g * 3)
+        with t.no_grad() if then == "under no_grad" else contextlib.nullcontext():
+            SHAPED[op](y)
+        if then == "base changed":
+            base.mul_(2)
+        elif then == "changed":
+            y.mul_(2)
+        (y * y).sum().backward()
+        return told, x.grad
+
+    return run
+
+
+for _op, _view in itertools.product(SHAPED, OF_BASE):
+    for _then in ("", "base changed", "changed", "under no_grad"):
+        if _view == "the whole" and _then == "under no_grad":
+            continue  # PyTorch's gradient does not go through the change: it is not turned back
+        if _then == "" or _op in ("t_", "squeeze_"):
+            PROGRAMS[f"{_view} by {_op}, {_then}"] = shaped_in_place(_op, _view, _then)
 
 
 NEWER = ["hooks of aminmax, None used", "hooks of aminmax, 1 used"]

@@ -59,11 +59,15 @@ class View:
         if self.maker is None and self.version == self.base.counter[0]:
             return None
         self.check(view, "its base or another view of its base has been modified inplace")
-        view._node = self.replayed()
+        self.given(view, self.replayed())
+        return view._node
+
+    def given(self, view: Tensor, node: Any) -> None:
+        """A view has a new node, where its gradient is retained if it was."""
+        view._node = node
         if self.retains:
             self.retains = False
-            view._node.grad_fn.get_rare().retained[view._node.output_nr] = weakref.ref(view)
-        return view._node
+            node.grad_fn.get_rare().retained[node.output_nr] = weakref.ref(view)
 
     def replayed(self) -> Any:
         """The node of what the view ops make of the base as it is now."""
@@ -348,9 +352,10 @@ def became(t: Tensor, node: Any) -> None:
             keep_retaining(t, node)
         t._node = node
     changed(t)
-    if node is not None and t._rare is not None and t._rare.view is not None:
-        if state.grad_enabled:
-            t._rare.view.version = t.counter[0]
+    view = None if t._rare is None else t._rare.view
+    if node is not None and view is not None and state.grad_enabled:
+        view.version = t.counter[0]
+        view.given(t, node)
 
 
 def lead_back(base: Tensor, steps: tuple[Step, ...]) -> None:
