@@ -46,3 +46,23 @@ def test_values_and_two_gradients(case: Any, room: int, monkeypatch: pytest.Monk
     assert taken
     for got, want in zip(*results, strict=True):
         np.testing.assert_allclose(got, want, 1e-10, 1e-10)
+
+
+@pytest.mark.parametrize(
+    "name", [f"conv{way}{n}d" for way in ("", "_transpose") for n in (1, 2, 3)]
+)
+def test_images_without_extent_are_refused(name: str) -> None:
+    """But where there are no images; a kernel that reaches beyond them is the first error."""
+    n, ends = int(name[-2]), list[Any]()
+    for lib in (cugrad, oracle):
+        convolution, told = getattr(lib.nn.functional, name), list[Any]()
+        for batch, extents in ((1, (0, 3, 4)), (0, (0, 3, 4)), (2, (3, 0, 4)), (None, (0, 2, 2))):
+            for kernel, padding in ((1, 0), (2, 1), (3, 2), (3, 1)):
+                x = lib.zeros(*([] if batch is None else [batch]), 2, *extents[:n])
+                try:
+                    y = convolution(x, lib.ones(2, 2, *[kernel] * n), padding=padding)
+                    told.append(tuple(y.shape))
+                except RuntimeError as error:
+                    told.append("Only zero batch or zero channel" in str(error))
+        ends.append(told)
+    assert ends[0] == ends[1]

@@ -104,6 +104,14 @@ def _check_channels(
         )
 
 
+def _check_extents(input: Tensor) -> None:
+    if 0 in input.shape[2:] and 0 not in input.shape[:2]:
+        raise RuntimeError(
+            "Only zero batch or zero channel inputs are supported, but got input shape: "
+            f"{list(input.shape)}"
+        )
+
+
 def _conv(
     n: int, input: Tensor, weight: Tensor, bias: Tensor | None, stride: Ints,
     padding: Ints | str, dilation: Ints, groups: int,
@@ -123,6 +131,7 @@ def _conv(
     if any(behind):
         padded = recorded.constant_pad_nd(x, ((0, 0), (0, 0), *[(0, more) for more in behind]), 0)
     result = recorded.convolution(padded, weight, bias, strides, around, dilations, groups)
+    _check_extents(x)  # last, as PyTorch does
     return result if x is input else result.squeeze(0)
 
 
@@ -139,6 +148,7 @@ def _conv_transpose(
     )
     _check_channels(x, weight, bias, weight.shape[0], weight.shape[1] * groups, groups)
     of_one_dtype(name, x, weight=weight, bias=bias)
+    _check_extents(x)
     if any(e >= max(s, d) for e, s, d in zip(extra, strides, dilations)):
         raise RuntimeError(
             f"output padding must be smaller than either stride or dilation, but got "
