@@ -10,6 +10,7 @@ from ..autograd import grad as autograd_grad
 from ..autograd.engine.reach import reachable
 from ..autograd.forward.dual import enter, laid_out, leave, set_tangent, tangent_of
 from ..autograd.forward_ad import check_dual, primal_of
+from ..autograd.function import Error
 from ..autograd.inference import out_of_inference
 from ..autograd.mode import is_grad_enabled, state
 from ..autograd.recording.node import edge_of, end_of
@@ -98,7 +99,8 @@ def _settled(results: list[Any], inputs: list[Any], recording: bool = True) -> l
     """The results, cut from a graph that leads to nothing but the fresh inputs.
 
     A graph that leads further, to what an outer transform or the caller differentiates, stays,
-    unless the caller is not `recording`. It may end in a node: at a view that has no history.
+    unless the caller is not `recording`. It may end in a node: at a view that has no history. What
+    may be differentiated once ends at leaves of its own, which are no one else's.
     """
     own = {id(end_of(edge_of(x))) for x in inputs if isinstance(x, Tensor) and x.requires_grad}
 
@@ -110,8 +112,14 @@ def _settled(results: list[Any], inputs: list[Any], recording: bool = True) -> l
         edge = edge_of(x)
         if edge is None:
             return _cut(x, cut)
-        if any(id(end) not in own for end in reachable([end_of(edge)]) if _is_end(end)):
-            return x
+        there = reachable([end_of(edge)])
+        others = [end for end in there if _is_end(end) and id(end) not in own]
+        if others:
+            sealed = {
+                id(end_of(e)) for node in there if isinstance(node, Error) for e in node.edges
+            }
+            if any(id(end) not in sealed for end in others):
+                return x
         return _cut(x, cut)
 
     return [cut(x) for x in results]
