@@ -19,7 +19,7 @@ from .anomaly_mode import note
 from .custom.context import BackwardCFunction, FunctionCtx
 from .custom.tangents import among, check_saved, check_tangent, handed_on, viewed
 from .custom.vmap import VmapInfo, apply_transformed
-from .forward.dual import below, highest, laid_out, set_tangent, tangent_of, unshared
+from .forward.dual import below, highest, laid_out, note_tangent, set_tangent, tangent_of, unshared
 from .forward.dual_inplace import written
 from .mode import anomaly, no_grad, state, unrecorded
 from .recording.node import announced_seq, edge_of, next_seq, take_seq
@@ -258,7 +258,9 @@ def _tangents(
         if t is None or not isinstance(out, Tensor):
             continue
         check_tangent(node, nr, out, t, args, incoming, versions)
-        if not among(node.dirty_tensors or (), out):
+        if among(node.dirty_tensors or (), out):
+            note_tangent(node, nr, level, t)  # a view's own node may be another one
+        else:
             own = t if nr in (node.viewing or ()) else laid_out(unshared(t, level, ()), out)
             set_tangent(out, level, own)
     return result

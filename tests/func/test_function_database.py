@@ -1,4 +1,4 @@
-"""The custom Functions that PyTorch's own tests are made of, under each transform, beside PyTorch."""
+"""The custom Functions of PyTorch's own tests, under each transform, beside PyTorch."""
 
 from __future__ import annotations
 
@@ -48,10 +48,19 @@ def two(t: Any) -> Any:
     return grid(t), grid(t).sin() + 2
 
 
+def changed(apply: Call, x: Any) -> Any:
+    apply(x[..., 1:])
+    return x
+
+
 # Each: what is called, of the classes, and what it gets.
 CASES: dict[str, tuple[Callable[[Any], Call], Call]] = {
     "NumpyCube": (lambda n: n["NumpyCube"].apply, lambda t: (row(t),)),
     "NumpyExp_": (lambda n: lambda x: n["NumpyExp_"].apply(x.clone()), lambda t: (row(t),)),
+    "NumpyExp_ of a view": (
+        lambda n: lambda x: n["NumpyExp_"].apply(x.clone()[0:]), lambda t: (row(t),)),
+    "NumpyExp_ of a part": (lambda n: lambda x: changed(n["NumpyExp_"].apply, x.clone()),
+                            lambda t: (row(t),)),
     "NumpyMul": (lambda n: n["NumpyMul"].apply, two),
     "NumpyMul, broadcast": (lambda n: n["NumpyMul"].apply, lambda t: (grid(t), grid(t)[0])),
     "NumpyCubeNotComposable": (
@@ -120,7 +129,8 @@ TRANSFORMS: dict[str, Callable[[Any, Call, Any], Any]] = {
     "vjp": pulled,
     "jvp": lambda t, f, a: t.func.jvp(lambda *x: first(f(*x)), a, a),
     "vmap": lambda t, f, a: t.func.vmap(f)(*pairs(t, a)),
-    "vmap of the last": lambda t, f, a: t.func.vmap(f, -1)(*[x.movedim(0, -1) for x in pairs(t, a)]),
+    "vmap of the last": lambda t, f, a: t.func.vmap(f, -1)(
+        *[x.movedim(0, -1) for x in pairs(t, a)]),
     "vmap of one": lambda t, f, a: t.func.vmap(f, (0, *[None] * (len(a) - 1)))(
         pairs(t, a)[0], *a[1:]),
     "vmap of vmap": lambda t, f, a: t.func.vmap(t.func.vmap(f))(*pairs(t, pairs(t, a))),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...backends.batched.arrays import BatchLevel, levels_of
 from ...tensor import Tensor
-from ..forward.dual import tangent_of
+from ..forward.dual import below, set_tangent, tangent_of
 from ..mode import state
 from ..recording.node import edge_of
 from ..recording.recorded import recorded
@@ -195,9 +195,16 @@ def _dim(x: Any, level: BatchLevel) -> int | None:
 
 
 def _rewritten(original: Tensor, output: Tensor, level: BatchLevel, dim: Any) -> None:
-    """Gives an argument whose elements the user's rule changed in place its new history.
+    """Gives an argument whose elements the user's rule changed in place its new history, and its
+    new tangents.
 
     If the rule had a view of it, their common base has done so already.
     """
-    if original is not output and output._requires_grad and output._base is None:
+    if original is output or output._base is not None:
+        return
+    if output._requires_grad:
         rebase(original, edge_of(recorded.vmap_wrap(output, level, dim)))
+    for each, tangent in dict((output._rare and output._rare.tangents) or {}).items():
+        if tangent is not None:
+            with below(each):
+                set_tangent(original, each, recorded.vmap_wrap(tangent, level, dim))

@@ -108,13 +108,17 @@ def hide_tangent(tensor: Tensor, level: Level) -> None:
 def set_tangent(tensor: Tensor, level: Level, tangent: Tensor) -> None:
     """Gives a tensor its tangent; its node, too, which may have saved the tensor."""
     _keep(tensor, tensor.rare, level, tangent)
-    node = tensor._node
-    if node is not None:
-        rare, maker = node.grad_fn.get_rare(), node.grad_fn
-        if rare.tangents is None:
-            rare.tangents = {}
-        rare.tangents.setdefault(level, {})[node.output_nr] = tangent, tangent.counter[0]
-        _remember(level, maker)
+    if tensor._node is not None:
+        note_tangent(tensor._node.grad_fn, tensor._node.output_nr, level, tangent)
+
+
+def note_tangent(node: Any, output_nr: int, level: Level, tangent: Tensor) -> None:
+    """The tangent of a node's output, as it is by now, for what the node may have saved."""
+    rare = node.get_rare()
+    if rare.tangents is None:
+        rare.tangents = {}
+    rare.tangents.setdefault(level, {})[output_nr] = tangent, tangent.counter[0]
+    _remember(level, node)
 
 
 def unshared(tangent: Tensor, level: Level, others: Sequence[Tensor | None]) -> Tensor:
