@@ -303,6 +303,8 @@ def seed(number: int) -> None:
     random.seed(number)
     np.random.seed(number)
     importlib.import_module("cugrad").manual_seed(number)
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.manual_seed(number)
 
 
 RUNNING: list[pytest.Item] = []

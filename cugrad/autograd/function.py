@@ -482,9 +482,8 @@ def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(ctx: Any, *args: Any) -> Any:
         with no_grad():
             outputs = fn(ctx, *args)
-        if not state.grad_enabled:
-            return outputs
-        if not any(isinstance(a, Tensor) and a._requires_grad for a in args):
+        needed = any(isinstance(a, Tensor) and a._requires_grad for a in args)
+        if not (needed and state.grad_enabled):
             return outputs
         several = isinstance(outputs, tuple)
         values = list(outputs) if several else [outputs]
