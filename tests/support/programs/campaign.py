@@ -169,8 +169,9 @@ def in_contexts(program: Program, plain: Seen | None = None) -> Difference | Non
     if COPYING & set(names) and refused in ("changed", "made under no_grad", "several views"):
         (*_, name), moving = names, MOVING if here else MOVING_ON_HOST
         return moved(program, here) if {*here, name} == {*names} and name in moving else None
-    bits = names != here and not ROUNDING & set(names)
     source = program.source(probed=True)
+    apart = "function mode" in names and "fused(" in source  # op by op there, and each rounds
+    bits = names != here and not ROUNDING & set(names) and not apart
     got = run(
         cugrad,
         source,
