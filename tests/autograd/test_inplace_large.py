@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import cugrad
-from cugrad.autograd.recording.inplace import DIRECT
+from cugrad.autograd.recording.texts.changes import FEW
 from cugrad.ops.table import ELEMENTWISE, TABLE
 
-N = DIRECT + 3
+N = FEW + 3
 
 
 def normal(seed: int, *shape: int) -> Any:

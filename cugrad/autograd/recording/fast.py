@@ -93,19 +93,19 @@ def compile_function(
 
 
 def compile_change(op: Op, backend: Any) -> Callable[..., Any] | None:
-    """A row in place, by launches that a backend keeps: it answers the tensor that it has changed,
-    or None where the general way must. None for rows of which nothing is kept.
+    """A row in place, by launches that a backend keeps, or on a host: it answers the tensor that it
+    has changed, or None where the general way must. None for rows that are always run so.
     """
     if not backend.runs_rows or not can_change(op):
         return None
     kept = getattr(getattr(backend.row_function(op), "in_place", None), "kept", None)
-    if kept is None:
+    if kept is None and backend.keeps_launches:
         return None
+    own = {} if kept is None else {**kept.scope, "launches": kept.launches, **_formed_plans(op)}
     scope: dict[str, Any] = {
         "__name__": __name__, "writes_watched": writes_watched, "changed": changed,
         "is_part_of_recorded": is_part_of_recorded, **_scope(op),
-        **kept.scope, "launches": kept.launches, **_formed_plans(op),
-        **{f"default_{n}": d for n, d in op.defaults.items()},
+        **own, **{f"default_{n}": d for n, d in op.defaults.items()},
     }  # fmt: skip
     exec(compiled(text_of_change(op, kept)), scope)
     function: Callable[..., Any] = scope["function"]

@@ -22,16 +22,16 @@ from .node import edge_of
 from .op_node import NO_PARAMS, new_node, plan_of
 from .operands import explain, plain, read_inputs, run_forward
 from .record import lifted, observed
+from .texts.changes import FEW
 from .views import at_edge, changed, check_inplace, is_part_of_recorded, rebase
 
 __all__ = ["apply_inplace", "check_cast", "may_be_overwritten"]
 
 COPY = TABLE["copy"]
-DIRECT = 1 << 12  # elements from which on writing straight into place pays for its checks
 
 
-class KeptChanges(dict[Op, Any]):
-    """By row what changes a tensor in place by launches that a backend keeps, or None."""
+class ChangesInPlace(dict[Op, Any]):
+    """By row what changes a tensor in place where nothing is unusual, or None."""
 
     def __init__(self, backend: Any) -> None:
         super().__init__()
@@ -42,12 +42,12 @@ class KeptChanges(dict[Op, Any]):
         return change
 
 
-_changes: dict[type, KeptChanges] = {}  # by array type, of backends that keep launches
+_changes: dict[type, ChangesInPlace] = {}  # by array type
 
 
 def _add_changes(backend: Any) -> None:
-    if backend.keeps_launches:
-        _changes[backend.array_types[0]] = KeptChanges(backend)
+    if backend.runs_rows:
+        _changes[backend.array_types[0]] = ChangesInPlace(backend)
 
 
 on_register(_add_changes)
@@ -229,7 +229,7 @@ def _operand(x: Tensor, t: Tensor, needed: bool) -> Tensor:
 def _fits(op: Op, arrays: list[Any]) -> bool:
     """Whether the op's array function may write into its first operand while it reads."""
     home = arrays[0]
-    if op.ufunc is None or home.size < DIRECT or home.dtype.char not in "fd":
+    if op.ufunc is None or home.size < FEW or home.dtype.char not in "fd":
         return False
     if is_dense(home) and backend_of(home).keeps_launches:
         return False  # its own kernel writes there, in whatever order the elements lie

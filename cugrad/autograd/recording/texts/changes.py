@@ -1,4 +1,5 @@
-"""The text of a row's change of a tensor in place, by the launches that a backend has kept.
+"""The text of a row's change of a tensor in place: by the launches that a backend has kept, or of
+few elements on a host.
 
 It does what `inplace.apply_inplace` does in the common case: for a tensor without views or hooks,
 or where the change is not recorded. In any other it answers None before anything is done.
@@ -14,7 +15,9 @@ from ..templates import filled
 from .nodes import masks_of, takes_number, text_of_node
 from .rows import is_fast, key_of, reading, signature_of
 
-__all__ = ["can_change", "text_of_change"]
+__all__ = ["FEW", "can_change", "text_of_change"]
+
+FEW = 1 << 12  # elements up to which a host computes the result beside the tensor, and copies it
 
 CHANGE = """\
 def function({signature}):
@@ -24,6 +27,7 @@ def function({signature}):
         if _mode in ({UNUSUAL}, {PACKING}) or writes_watched or state.before_write is not None:
             return None
         _dtype = _a0.dtype
+        {fits}
         {read}
         {unfit}
         _counter = self._counter
@@ -37,13 +41,39 @@ def function({signature}):
             _mode = {PLAIN}
             if self._rare is not None and is_part_of_recorded(self):
                 return None
-        _launch, _meta, _ = launches[{key}]
-        if _launch({operands}) is None:
-            return None
+        {run}
     except Exception:  # nothing is kept, or the general way says what is wrong
         return None
     {record}
     return self
+"""
+
+# A kept launch answers None where it does not take operands of their form.
+RUN_KEPT = """\
+_launch, _meta, _ = launches[{key}]
+if _launch({operands}) is None:
+    return None
+"""
+
+FITS = """\
+if type(_a0) is not HOST or not (_dtype is F32 or _dtype is F64) or _a0.size >= {FEW}:
+    return None
+if not _a0.flags.c_contiguous:
+    return None
+"""
+
+# Whatever the tensor shares with its operands, they have been read before it is written.
+RUN = """\
+_y = forwards[HOST]({operands})
+if _y.shape != _a0.shape or _y.dtype is not _dtype:
+    return None
+_a0[...] = _y
+"""
+
+RUN_COPY = """\
+if _form == 0 and (_a1.shape != _a0.shape or _a1.dtype is not _dtype):
+    return None
+_a0[...] = _a1
 """
 
 UNFIT = """\
@@ -94,24 +124,28 @@ def can_change(op: Op) -> bool:
 
 
 def text_of_change(op: Op, kept: Any) -> str:
-    """The code of a row in place; `kept` is what a backend keeps of it.
+    """The code of a row in place; `kept` is what a backend keeps of it, None on a host.
 
     Named as in `rows.py`; of a tensor that is recorded its `_mode` says so to the end.
     """
-    arrays = [f"_a{i}" for i in range(len(op.inputs))]
-    operands = [*arrays, *op.params]
+    arrays, casts = [f"_a{i}" for i in range(len(op.inputs))], op.promote == CAST
+    operands = ", ".join([*arrays, *op.params])
+    if kept is None:
+        run = RUN_COPY if op.name == "copy" else filled(RUN, operands=operands)
+    else:
+        run = filled(RUN_KEPT, key=key_of(op, kept, casts), operands=operands)
     able = [i for i, f in enumerate(op.formulas) if f is not None]
     old = [mask for mask in masks_of(op) if op.inputs[0] in op.saves(mask)]
-    masks = [mask for mask in masks_of(op) if mask not in old]
+    masks = [mask for mask in masks_of(op) if mask not in old and (kept is not None or not casts)]
     nodes = [text_of_node(op, mask, able, k == 0, False, False, kept, in_place=True)
              for k, mask in enumerate(masks)]  # fmt: skip
     return filled(
         CHANGE, signature=signature_of(op, [*op.inputs, *op.params], False),
-        read=reading(op, 0, False, kept, op.promote == CAST), unfit="" if 0 in able else UNFIT,
+        read=reading(op, 0, False, kept, casts), unfit="" if 0 in able else UNFIT, run=run,
+        fits=filled(FITS, FEW=FEW) if kept is None else "",
         PLAIN=PLAIN, UNUSUAL=UNUSUAL, PACKING=PACKING, INFERRING=INFERRING,
         needed=" or ".join(f"_n{i}" for i in able) or "False",
         guard=_guard(op, able, old) if masks else "return None",
-        key=key_of(op, kept, op.promote == CAST), operands=", ".join(operands),
         record=filled(RECORD, recorded=_recorded(nodes)),
     )  # fmt: skip
 
