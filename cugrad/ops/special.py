@@ -152,6 +152,20 @@ def _addcmul(xp: Any, self: Array, tensor1: Array, tensor2: Array, value: Any = 
     return narrow(xp, self + (product if value == 1 else product * value), self)
 
 
+def _scaled_sum(name: str, node: str, sign: int, doc: str) -> None:
+    """A row of `add`, or `sub`, with a factor of the second operand: a pass less than two ops."""
+
+    def forward(xp: Any, self: Array, other: Array, alpha: Any = 1) -> Any:
+        product = other * as_of(self, alpha)
+        return narrow(xp, self + product if sign > 0 else self - product, self)
+
+    row(name, "self other", forward, ELEMENTWISE, self=lambda g: g,
+        other=lambda g, alpha: g * alpha if sign > 0 else g * -alpha,
+        promote=SAME, refuses="b", fits="alpha", node=node, public=False, doc=doc)  # fmt: skip
+
+
+_scaled_sum("add_scaled", "AddBackward0", 1, "input + alpha * other")
+_scaled_sum("sub_scaled", "SubBackward0", -1, "input - alpha * other")
 row("weighted_sum", "self other",
     lambda xp, self, other, alpha=1.0, beta=1.0: narrow(
         xp, wide(xp, self) * alpha + wide(xp, other) * beta, self),

@@ -67,6 +67,8 @@ PARAMS: dict[str, list[dict[str, Any]]] = {
     "gelu": [{}, {"approximate": "tanh"}],
     "logit": [{}, {"eps": 0.1}],
     "nan_to_num": [{}, {"nan": 1.5, "posinf": 2.5, "neginf": -2.5}],
+    "add_scaled": [{}, {"alpha": 0.3}],
+    "sub_scaled": [{}, {"alpha": 0.3}],
     "addcmul": [{}, {"value": 0.3}],
     "addcdiv": [{}, {"value": 0.3}],
 }

@@ -347,6 +347,12 @@ sample("square_total", (3, 0), integer=False)
 sample("weighted_sum", (3, 4), (4,), alpha=0.7, beta=-1.5, integer=False,
        torch=lambda torch, x, y, alpha=1.0, beta=1.0: x * alpha + y * beta,
        reference=lambda np, x, y, alpha=1.0, beta=1.0: x * alpha + y * beta)  # fmt: skip
+for _sum in ("add", "sub"):
+    for _alpha in (0.7, -2):
+        sample(f"{_sum}_scaled", (3, 4), (4,), alpha=_alpha, integer=False,
+               torch=lambda torch, x, y, alpha, name=_sum: getattr(torch, name)(x, y, alpha=alpha),
+               reference=lambda np, x, y, alpha, sign=1 - 2 * (_sum == "sub"): x + sign * alpha * y,
+               )  # fmt: skip
 sample("scaled_product", (3, 4), (4,), factor=0.7, integer=False,
        torch=lambda torch, x, y, factor=1.0: x * y * factor,
        reference=lambda np, x, y, factor=1.0: x * y * factor)  # fmt: skip

@@ -87,6 +87,15 @@ def _scaled(input: Any, other: Any, alpha: Any, is_taken_off: bool = False) -> A
     return other * alpha
 
 
+def _is_scaled_alone(input: Any, other: Any, alpha: Any) -> bool:
+    """Whether a row has the factor: of floating-point tensors, all else is looked at closely."""
+    if type(alpha) is not float and type(alpha) is not int or not isinstance(other, Tensor):
+        return False
+    return (
+        isinstance(input, Tensor) and input.dtype.is_floating_point and other.dtype is input.dtype
+    )
+
+
 @_public
 def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """`input + alpha * other`, broadcast and promoted.
@@ -95,14 +104,22 @@ def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     >>> torch.add(torch.ones(2), 2., alpha=3)
     tensor([7., 7.])
     """
-    return recorded.add(input, other if alpha is ONE else _scaled(input, other, alpha))
+    if alpha is ONE:
+        return recorded.add(input, other)
+    if _is_scaled_alone(input, other, alpha):
+        return recorded.add_scaled(input, other, alpha)
+    return recorded.add(input, _scaled(input, other, alpha))
 
 
 @_public
 def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """`input - alpha * other`, broadcast and promoted; RuntimeError for bool tensors."""
     refuse_bools(input, other)
-    return recorded.sub(input, other if alpha is ONE else _scaled(input, other, alpha, True))
+    if alpha is ONE:
+        return recorded.sub(input, other)
+    if _is_scaled_alone(input, other, alpha):
+        return recorded.sub_scaled(input, other, alpha)
+    return recorded.sub(input, _scaled(input, other, alpha, True))
 
 
 def refuse_bools(*operands: Any) -> None:
@@ -333,12 +350,16 @@ def _sorted_out(op: Op, args: Any, named: dict[str, Any]) -> tuple[Any, dict[str
 
 
 def _add_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+    if alpha is not ONE and _is_scaled_alone(self, other, alpha):
+        return apply_inplace(TABLE["add_scaled"], (self, other), {"alpha": alpha})
     scaled = other if alpha is ONE else _scaled(self, other, alpha)
     return apply_inplace(TABLE["add"], (self, scaled))
 
 
 def _sub_(self: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
     refuse_bools(self, other)
+    if alpha is not ONE and _is_scaled_alone(self, other, alpha):
+        return apply_inplace(TABLE["sub_scaled"], (self, other), {"alpha": alpha})
     scaled = other if alpha is ONE else _scaled(self, other, alpha, True)
     return apply_inplace(TABLE["sub"], (self, scaled))
 
