@@ -192,6 +192,13 @@ def test_what_has_no_sparse_form_says_so(call: str) -> None:
         eval(call, names(cugrad))
 
 
+def test_changes_in_place_that_a_sparse_tensor_has_not_say_so(device: str) -> None:
+    x = cugrad.eye(2, device=device).to_sparse()
+    for change in (lambda x: x.sin_(), lambda x: x.add_(x), lambda x: x.neg_()):
+        with pytest.raises(NotImplementedError, match="_: got a sparse tensor, want a dense one"):
+            change(x)
+
+
 def test_parts_and_elements_have_gradients() -> None:
     v = cugrad.tensor(VALUES, requires_grad=True)
 

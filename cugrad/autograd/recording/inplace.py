@@ -57,18 +57,17 @@ def apply_inplace(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PAR
     """Runs an op and puts its output in the place of its first input, which is returned."""
     if params:
         params = plain(op, params)
-    changes = _changes.get(type(args[0]._array)) if _changes else None
-    if changes is not None:
-        change = changes[op]
+    try:
+        changes = _changes.get(type(args[0]._array))
+        change = None if changes is None else changes[op]
         if change is not None and change(*args, **params) is not None:
             return args[0]
-    if several.devices and are_away(args):
-        with at_home(args):
-            return apply_inplace(op, args, params)
-    if state.observers:
-        args = _lifted(op, args, params) if batched.HIDING else args  # by ops that come before
-        return observed(op, args, params, _dual)
-    try:
+        if several.devices and are_away(args):
+            with at_home(args):
+                return apply_inplace(op, args, params)
+        if state.observers:
+            args = _lifted(op, args, params) if batched.HIDING else args  # by ops that come before
+            return observed(op, args, params, _dual)
         return _dual(op, args, params)
     except NoArray as error:
         raise NotImplementedError(f"{op.name}_: {error}") from None

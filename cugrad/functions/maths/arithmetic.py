@@ -88,12 +88,13 @@ def _scaled(input: Any, other: Any, alpha: Any, is_taken_off: bool = False) -> A
 
 
 def _is_scaled_alone(input: Any, other: Any, alpha: Any) -> bool:
-    """Whether a row has the factor: of floating-point tensors, all else is looked at closely."""
-    if type(alpha) is not float and type(alpha) is not int or not isinstance(other, Tensor):
+    """Whether a row has the factor: of dense floating-point tensors; all else is looked at."""
+    if type(alpha) is not float and type(alpha) is not int:
         return False
-    return (
-        isinstance(input, Tensor) and input.dtype.is_floating_point and other.dtype is input.dtype
-    )
+    if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
+        return False
+    is_alike = input.dtype.is_floating_point and other.dtype is input.dtype
+    return is_alike and not (input.is_sparse or other.is_sparse)
 
 
 @_public
