@@ -34,6 +34,16 @@ class Stream:
         return int(self.native.ptr)
 
     @property
+    def native_handle(self) -> int:
+        """The same, by the name that all devices' streams have."""
+        return self.cuda_stream
+
+    @property
+    def stream_id(self) -> int:
+        """A number that no other stream of the device has."""
+        return self.cuda_stream
+
+    @property
     def device(self) -> Place:
         """The device that the stream is on."""
         return Place("cuda", self.device_index)
@@ -60,6 +70,10 @@ class Stream:
                 event = Event()
         event.record(self)
         return event
+
+    def is_capturing(self) -> bool:
+        """Whether a CUDA graph captures what is queued here."""
+        return bool(self.native.is_capturing())
 
     def synchronize(self) -> None:
         """Blocks the host until all queued work is done."""
@@ -91,17 +105,23 @@ class Event:
     `enable_timing` for elapsed_time(); `blocking` makes synchronize() sleep and not spin.
     """
 
-    __slots__ = ("native",)
+    __slots__ = ("native", "device")
 
     def __init__(
         self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
     ) -> None:
+        self.device = Place("cuda", index_of(None))
         self.native: Any = cuda_backend().event(enable_timing, blocking, interprocess)
 
     @property
     def cuda_event(self) -> int:
         """The address of the cudaEvent_t."""
         return int(self.native.ptr)
+
+    @property
+    def event_id(self) -> int:
+        """The same, by the name that all devices' events have."""
+        return self.cuda_event
 
     def record(self, stream: Stream | None = None) -> None:
         """Marks the present end of `stream` (of the current stream if None)."""

@@ -20,6 +20,8 @@ assert torch.accelerator.current_device_index() == 0
 stream, event = torch.Stream("cuda"), torch.Event(enable_timing=True)
 assert isinstance(stream, torch.Stream) and isinstance(stream, torch.cuda.Stream)
 assert isinstance(event, torch.Event) and not isinstance(event, torch.Stream)
+assert not stream.is_capturing() and event.device == stream.device == torch.device("cuda:0")
+assert stream.stream_id == stream.native_handle == stream.cuda_stream
 before = torch.accelerator.current_stream()
 torch.accelerator.set_stream(stream)
 assert torch.accelerator.current_stream() == stream != before
