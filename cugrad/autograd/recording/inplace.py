@@ -25,7 +25,7 @@ from .record import lifted, observed
 from .texts.changes import FEW
 from .views import at_edge, changed, check_inplace, is_part_of_recorded, rebase
 
-__all__ = ["apply_inplace", "check_cast", "may_be_overwritten"]
+__all__ = ["apply_inplace", "check_cast", "check_shape", "may_be_overwritten"]
 
 COPY = TABLE["copy"]
 
@@ -255,12 +255,17 @@ def _stands_alone(arrays: list[Any], params: dict[str, Any]) -> bool:
     return all(type(x) is type(home) and not share(x, home) for x in others)
 
 
-def _write(op: Op, backend: Backend, home: Any, value: Any) -> None:
+def check_shape(name: str, home: Any, value: Any) -> None:
+    """RuntimeError where a result has another shape than the tensor it shall go to."""
     if value.shape != home.shape:
         raise RuntimeError(
             f"output with shape {list(home.shape)} doesn't match the broadcast shape "
-            f"{list(value.shape)} ({op.name}_: an in-place op keeps the shape of its tensor)"
+            f"{list(value.shape)} ({name}_: an in-place op keeps the shape of its tensor)"
         )
+
+
+def _write(op: Op, backend: Backend, home: Any, value: Any) -> None:
+    check_shape(op.name, home, value)
     if value.dtype != home.dtype:
         check_cast(op.name, value.dtype, home.dtype)
     if _shows_twice(home):
