@@ -50,6 +50,7 @@ TOGETHER = 20  # programs, between collections of garbage
 
 
 def draw(seed: int) -> Program:
+    print(f"@ {seed} PyTorch draws", file=sys.stderr, flush=True)
     return Draw(seed).program()
 
 
@@ -226,7 +227,6 @@ class Campaign:
         self.contexts, self.counts = contexts, Counter[str]()
 
     def one(self, seed: int) -> None:
-        print(f"@ {seed} PyTorch draws", file=sys.stderr, flush=True)
         program = draw(seed)
         self.counts["programs"] += 1
         self.counts["statements"] += program.count()
@@ -269,7 +269,7 @@ def compile_kernels(seeds: Sequence[int], contexts: int) -> None:
     """Those that programs will start on CUDA: in one run of the compiler, not each in its own."""
     with fake_cuda.compiled_together():
         for program in map(draw, seeds):
-            print(f"@ {program.seed} PyTorch draws", file=sys.stderr, flush=True)
+            print(f"@ {program.seed} cugrad compiles", file=sys.stderr, flush=True)
             for variant in on_cuda(program, contexts):
                 source, names = variant.source(), variant.contexts
                 with suppress(Exception):

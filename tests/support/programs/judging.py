@@ -14,7 +14,7 @@ import torch
 import cugrad
 
 from .contexts import entered
-from .rounding import beyond_rounding, is_narrow
+from .rounding import beyond_rounding
 from .running import GUARDS, Difference, Seen, differences, run, sort_of
 from .text import Program
 
@@ -60,7 +60,7 @@ def first_difference(program: Program, want: Seen, got: Seen) -> Difference | No
         for difference in differences(want, got, bits=False, derives=program.derives())
         if not is_accepted(difference, program)
     ]
-    if found and is_narrow(program) and all(d.kind in ("value", "grad") for d in found):
+    if found and all(d.kind in ("value", "grad") for d in found):
         found = beyond_rounding(program, want, got, found)
     if found and is_as_without_checkpoints(program, want, got):
         found = []
