@@ -452,6 +452,21 @@ def test_shared_memory_of_each_source_begins_as_nan() -> None:
             assert (y == 1).all() if writes else np.isnan(y).all()
 
 
+def test_a_macro_is_of_its_source_alone() -> None:
+    sources = [
+        """#define MOST 3
+        extern "C" __global__ void defined(int* x) { x[0] = MOST; }""",
+        """constexpr int MOST = 4;
+        extern "C" __global__ void constant(int* x) { x[0] = MOST; }""",
+    ]
+    programs = [Program(source, checks=False) for source in sources]
+    Program.compile_together(programs, 8)
+    for program, most in zip(programs, (3, 4)):
+        x = np.zeros(1, np.int32)
+        program.kernel(program.names[0])((1,), (1,), (x,))
+        assert x[0] == most
+
+
 def test_a_text_that_changes_is_in_one_group_or_in_two() -> None:
     texts = [f"kernel {n}" for n in range(200)]
     before = cuda_on_cpu.grouped(texts, texts, 32)

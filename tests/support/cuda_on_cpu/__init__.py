@@ -49,6 +49,7 @@ SHARED = ("-shared", "-nodefaultlibs", "-Wl,-Bsymbolic")
 NEEDED = ("libstdc++.so.6", "libm.so.6")
 MEETING = re.compile(r"__sync|_sync\(|__shared__|__threadfence|atomic[A-Z]")
 KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(")
+DEFINED = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.M)
 DYNAMIC = re.compile(r"extern\s+__shared__\s+(?:__align__\(\d+\)\s+)?([\w ]+?)\s+(\w+)\[\];")
 TLS = re.compile(r"^ *\d+: (\w+) +(\w+) TLS .* (\S+)$", re.M)  # a line of a table of symbols
 OWNER = re.compile(r"_ZZN[KVRO]*(\d+)n(\d+)")
@@ -172,7 +173,8 @@ def library(sources: Sequence[str], checks: bool) -> Path:
         text = DYNAMIC.sub(r"\1* \2 = (\1*)on_cpu_dynamic();", source)
         texts[f"source{k}.cu"] = text.replace('extern "C" __global__', "__global__")
         entries = [f"ON_CPU_ENTRY(n{k}_{name}, n{k}::{name})\n" for name in KERNEL.findall(source)]
-        parts.append(f'namespace n{k} {{\n#include "source{k}.cu"\n}}\n' + "".join(entries))
+        ends = [f"#undef {name}\n" for name in DEFINED.findall(source)]  # they are its own
+        parts.append(f'namespace n{k} {{\n#include "source{k}.cu"\n}}\n{"".join(ends + entries)}')
     texts["kernels.cpp"] = "".join(parts)
     words = "-include", str(header(flags))
     if not checks:

@@ -184,11 +184,12 @@ def is_more(program: Program, want: Seen, got: Seen) -> bool:
     wrong += "Could not run 'aten::|forward AD with .* that does not support it"
     if re.search(wrong, want.failure.text):
         return True
-    # its formula subtracts, where an operand was of bools, or wants operands of one dtype
+    # its formula subtracts, where an operand was of bools, or wants operands of one dtype, or that
+    # lie otherwise
     lines = program.source(probed=True).splitlines()
     derives = DERIVATIVE.search(lines[want.failure.line - 1])
     formula = "with (a|two) bool tensor|can't be cast to the desired output type|"
-    formula += "(must|to) have the same dtype|Found dtype .* but expected"
+    formula += "(must|to) have the same dtype|Found dtype .* but expected|stride divisible by 2"
     if derives and re.search(formula, want.failure.text):
         return True
     if got.failure is not None and got.failure.line <= want.failure.line:
