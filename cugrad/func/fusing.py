@@ -18,7 +18,7 @@ from ..backends import backend_of
 from ..backends.traced.arrays import Trace, Traced, Untraceable, reached_from
 from ..backends.wanted import wanted
 from ..dtypes import is_floating
-from ..runtime.dispatching import are_asked
+from ..runtime.dispatching import are_asked, here
 from ..runtime.kept import kept
 from ..tensor import Tensor, make
 
@@ -88,7 +88,7 @@ def _may_fuse(tensors: Sequence[Tensor], args: Sequence[Any]) -> bool:
     """Whether a kernel could be made for these arguments, as things stand."""
     if not tensors or not wanted.fused or state.levels or state.autocast is not None:
         return False
-    if are_asked(tensors):  # of each op
+    if here.op_by_op or are_asked(tensors):  # of each op
         return False
     return _are_read(tensors) and all(isinstance(x, (Tensor, *NUMBERS)) for x in args)
 

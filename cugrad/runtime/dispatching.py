@@ -17,10 +17,10 @@ from typing import Any
 from .kept import Switch, of_thread
 
 __all__ = [
-    "DisableTorchFunction", "DisableTorchFunctionSubclass", "Unasked", "are_asked", "asked",
-    "give_code", "gives_base", "here", "left_to_other", "meets", "newly_asked", "of_operand",
-    "overloaded", "overridable", "overrides", "plainly", "switch_on", "taking_no_calls", "unasked",
-    "when_switched_on", "worker_of",
+    "DisableTorchFunction", "DisableTorchFunctionSubclass", "OpByOp", "Unasked", "are_asked",
+    "asked", "give_code", "gives_base", "here", "left_to_other", "meets", "newly_asked",
+    "of_operand", "overloaded", "overridable", "overrides", "plainly", "switch_on",
+    "taking_no_calls", "unasked", "when_switched_on", "worker_of",
 ]  # fmt: skip
 
 
@@ -48,6 +48,7 @@ class Here(threading.local):
     subclasses = True  # whether classes of arguments are asked
     all = True  # whether modes are, too
     passing = False  # whether the next call asks neither
+    op_by_op = False  # whether nothing is fused: modes saw each op when it ran first
 
 
 here = of_thread(Here())
@@ -133,14 +134,35 @@ class _Without(Switch):
         vars(here).update(modes=before)
 
 
+class OpByOp(Switch):
+    """Within it functions are fused, or not, as they were where it was made: under a mode, which
+    sees each op, they are not.
+    """
+
+    def __init__(self) -> None:
+        self.op_by_op = here.op_by_op or sees_ops()
+
+    def as_is(self) -> Any:
+        return here.op_by_op
+
+    def change(self, before: Any) -> None:
+        vars(here).update(op_by_op=self.op_by_op)
+
+    def put_back(self, before: Any) -> None:
+        vars(here).update(op_by_op=before)
+
+
 # ---------------------------------------------------------------------- whom to ask
+
+
+def sees_ops() -> bool:
+    """Whether a mode takes calls now."""
+    return bool(here.modes and here.all)
 
 
 def are_asked(values: Iterable[Any]) -> bool:
     """Whether a mode, or the class of one of these values, takes calls now."""
-    if here.modes and here.all:
-        return True
-    return here.subclasses and any(overrides(type(x)) for x in values)
+    return sees_ops() or here.subclasses and any(overrides(type(x)) for x in values)
 
 
 def overloaded(values: Iterable[Any]) -> list[Any]:

@@ -16,6 +16,7 @@ from ..device import default_device
 from ..device import device as Device
 from ..functions.creation.random import default_generators
 from ..ops.random import drawn_again, noted
+from ..runtime.dispatching import OpByOp
 from ..tensor import Tensor
 
 __all__ = ["DefaultDeviceType", "Surroundings", "get_device_states", "set_device_states",
@@ -47,16 +48,17 @@ def devices_of(values: Any) -> list[Device]:
 
 class Surroundings:
     """The surroundings of a function when it ran: the default device, the settings of autocast, the
-    transforms around it, the levels of its own vmaps, and, if `with_random`, the states of all
-    generators that it drew from.
+    transforms around it, the levels of its own vmaps, whether a mode saw each op, and, if
+    `with_random`, the states of all generators that it drew from.
     """
 
-    __slots__ = ("_device", "_book", "_transforms", "_levels", "_casts")
+    __slots__ = ("_device", "_book", "_transforms", "_levels", "_casts", "_ops")
 
     def __init__(self, with_random: bool) -> None:
         self._device, self._casts = default_device(), casting()
         self._book: dict[Any, Any] | None = {} if with_random else None
         self._transforms, self._levels = running.transforms, list[BatchLevel]()
+        self._ops = OpByOp()
 
     @contextmanager
     def noted(self) -> Iterator[None]:
@@ -70,7 +72,8 @@ class Surroundings:
         generators themselves do not move.
         """
         # a new object, because a device remembers where it was entered
-        with self._casts, Device(self._device), opened_again(self._levels, self._transforms):
+        opened = opened_again(self._levels, self._transforms)
+        with self._casts, Device(self._device), self._ops, opened:
             if self._book is not None:
                 with drawn_again(self._book):
                     yield

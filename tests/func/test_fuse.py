@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -293,3 +294,27 @@ def test_a_subclass_gets_each_op() -> None:
         plain, kept = (torch.fuse(squeezed)(each) for each in (x, x.as_subclass(Kept)))
     assert plain.grad_fn.name().startswith("Fused") and type(kept) is Kept
     torch.testing.assert_close(kept.as_subclass(torch.Tensor), plain)
+
+
+@pytest.mark.parametrize("reruns_within", [False, True])
+def test_what_a_mode_has_seen_op_by_op_runs_again_so(reruns_within: bool) -> None:
+    class Seeing(torch.overrides.TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    def gradient(mode: Any, function: Any) -> Any:
+        x = torch.full((3,), 0.5, requires_grad=True)
+        with mode:
+            y = torch.utils.checkpoint.checkpoint(function, x, use_reentrant=False)
+            if reruns_within:
+                return torch.autograd.grad(y.sum(), x)[0]
+        return torch.autograd.grad(y.sum(), x)[0]
+
+    def function(x: Any) -> Any:
+        return (x.exp() * x.sin()).tanh() * x
+
+    with fused_on_host():
+        got = gradient(Seeing(), torch.fuse(function))
+    torch.testing.assert_close(got, gradient(nullcontext(), function))
