@@ -30,8 +30,8 @@ PRODUCT = "product"  # costly, a product of matrices
 CONVOLUTION = "convolution"
 
 INHERITED = "inherited"  # `view=`: a view where its input is one, and else that tensor's other face
-CHANNELS_LAST = "channels last"  # `dense=`: a result whose channels lie last stays so
 AS_INPUT = "as input"  # `dense=`: channels of results lie last where those of an input do
+CHANNELS_LAST = "channels last"  # so, too, and kernels that are written see to it themselves
 
 Formula = Callable[..., Any]
 REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "REQUIRED"})()  # has no default
@@ -126,10 +126,10 @@ class Op:
         self.node_name = node or _camel(name) + "Backward0"
         self.ufunc = forward if isinstance(forward, str) else None
         self.forward = _named(forward) if isinstance(forward, str) else forward
-        if dense == AS_INPUT:
+        if dense in (AS_INPUT, CHANNELS_LAST):
             self.forward = _as_input(self.forward)
         elif dense:
-            self.forward = _densely(self.forward, dense == CHANNELS_LAST)
+            self.forward = _densely(self.forward)
         self.params = self._read_params(forward)
         self.numbers = frozenset(self._wanted_numbers(kind))
         self.defaults = {n: d for n, d in self.params.items() if d is not REQUIRED}
@@ -322,15 +322,15 @@ def _named(function: str) -> Callable[..., Any]:
     return lambda xp, *arrays: getattr(xp, function)(*arrays)
 
 
-def _densely(forward: Callable[..., Any], last: bool) -> Callable[..., Any]:
+def _densely(forward: Callable[..., Any]) -> Callable[..., Any]:
     """A forward whose results lie in the order of their dims, whatever the inputs do: they can be
-    seen in another shape, where PyTorch's can. `last`: or with their channels last."""
+    seen in another shape, where PyTorch's can."""
 
     def run(xp: Any, *args: Any, **params: Any) -> Any:
         value = forward(xp, *args, **params)
         if type(value) is tuple:
-            return tuple([in_order(xp, x, last) for x in value])
-        return in_order(xp, value, last)
+            return tuple([in_order(xp, x) for x in value])
+        return in_order(xp, value)
 
     return run
 

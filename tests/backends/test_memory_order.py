@@ -73,6 +73,18 @@ else:
                 compared.append(want.flags.c_contiguous)
         assert compared.count(False) > 25
 
+    @pytest.mark.parametrize("name, count", [("native_batch_norm", 2), ("batch_norm_inference", 4)])
+    @pytest.mark.parametrize("dtype", ["float32", "float64"])
+    def test_channels_that_lie_last_stay_so(name: str, count: int, dtype: str) -> None:
+        """Whose numbers are `count` operands."""
+        x, each = host(dtype, "input"), np.linspace(0.5, 1.5, SHAPE[3], dtype=dtype)
+        want = get("cpu").run_row(TABLE[name], [x, *[each] * count], {"eps": 1e-5})
+        numbers = [cupy.asarray(each) for _ in range(count)]
+        got = get("cuda").run_row(TABLE[name], [on_device(x), *numbers], {"eps": 1e-5})
+        want, got = (r[0] if type(r) is tuple else r for r in (want, got))
+        assert got.strides == want.strides == x.strides
+        assert np.allclose(got.get(), want, rtol=1e-4, atol=1e-5)
+
     def test_functions_are_told_of_memory_in_order() -> None:
         told: list[Any] = []
 
