@@ -103,6 +103,14 @@ class GradScaler:
         scale = f", scale={self.get_scale()}" if self._enabled else ", enabled=False"
         return f"GradScaler({self._device!r}{scale})"
 
+    def __getstate__(self) -> dict[str, Any]:
+        if self._enabled and self._per_optimizer_states:
+            raise AssertionError(
+                "A GradScaler instance may only be pickled at the beginning of an iteration, or at "
+                "the end after scaler.update()."
+            )
+        return vars(self).copy()
+
     def scale(self, outputs: Any) -> Any:
         """A loss, or losses in a list or tuple, times the scale."""
         if not self._enabled:

@@ -14,7 +14,8 @@ from .modules.module import Module
 __all__ = ["functional_call", "replace_all_batch_norm_modules_", "stack_module_state"]
 
 State = dict[str, Tensor]
-Place = tuple[dict[str, Any], str]  # a dict of a submodule's, and a key in it
+Place = tuple[Any, str]  # a dict of a submodule's, or its _Attributes, and a key in it
+ABSENT = object()  # what a place holds where nothing is
 
 
 def functional_call(
@@ -31,14 +32,18 @@ def functional_call(
     Args:
         module: the module.
         parameter_and_buffer_dicts: tensors by name, as `named_parameters` and `named_buffers` have
-            them, or several such dicts with no name in common.
+            them, or several such dicts with no name in common. Other names are those of attributes
+            that are tensors, None, or not there. What is given for a parametrized tensor goes
+            through `right_inverse`. Where a module assigns to what a single dict gave, that dict
+            has it afterwards.
         args: the positional arguments: a tuple, or the one argument.
         kwargs: arguments by name.
         tie_weights: a tensor given for one name is used for every name of the same parameter.
         strict: every parameter and buffer must be given, and no other name.
 
     Raises ValueError for a name given twice or tied names that differ, RuntimeError for names that
-    do not fit under `strict`.
+    do not fit under `strict`, AttributeError for a name within a submodule that is not there,
+    TypeError for the name of what is no tensor.
 
     >>> import cugrad as torch
     >>> layer = torch.nn.Linear(2, 1)
@@ -57,9 +62,10 @@ def functional_call(
 
 def in_place_of(module: Module, tensors: State, tie_weights: bool, strict: bool) -> _replaced:
     """A context in which a module has these tensors, by name, as its parameters and buffers."""
-    places = _places(module)
+    places, own = _places(module), tensors
     if strict:
-        missing, unexpected = sorted(places.keys() - tensors), sorted(tensors.keys() - places)
+        valid = {name for name, (held, key) in places.items() if held[key] is not None}
+        missing, unexpected = sorted(valid - tensors.keys()), sorted(tensors.keys() - valid)
         texts = [
             f"\n\t{what} key(s): {', '.join(map(repr, keys))}."
             for what, keys in (("Unexpected", unexpected), ("Missing", missing)) if keys
@@ -69,12 +75,12 @@ def in_place_of(module: Module, tensors: State, tie_weights: bool, strict: bool)
             raise RuntimeError(f"Error(s) in reparametrizing for {name}:{''.join(texts)}")
     if tie_weights:
         tensors = _tied(places, tensors)
-    return _replaced(places, tensors)
+    return _replaced(module, places, tensors, own)
 
 
 def _merged(dicts: State | Sequence[State]) -> State:
     if isinstance(dicts, dict):
-        return dict(dicts)
+        return dicts
     if not isinstance(dicts, Sequence):
         raise ValueError(
             "Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got "
@@ -99,9 +105,8 @@ def _places(module: Module) -> dict[str, Place]:
     places = {}
     for prefix, part in module.named_modules(remove_duplicate=False):
         for held in (part._parameters, part._buffers):
-            for key, tensor in held.items():
-                if tensor is not None:
-                    places[f"{prefix}.{key}" if prefix else key] = (held, key)
+            for key in held:
+                places[f"{prefix}.{key}" if prefix else key] = (held, key)
     return places
 
 
@@ -109,7 +114,8 @@ def _tied(places: dict[str, Place], tensors: State) -> State:
     """The tensors, also under the other names of the parameters that they stand for."""
     names: dict[int, list[str]] = {}
     for name, (held, key) in places.items():
-        names.setdefault(id(held[key]), []).append(name)
+        if held[key] is not None:
+            names.setdefault(id(held[key]), []).append(name)
     full = dict(tensors)
     for same in names.values():
         different = {id(tensors[n]): tensors[n] for n in same if n in tensors}
@@ -123,25 +129,75 @@ def _tied(places: dict[str, Place], tensors: State) -> State:
     return full
 
 
+class _Attributes:
+    """The attributes of a module as a dict has its values: a Parameter is not registered."""
+
+    def __init__(self, owner: Module) -> None:
+        self.owner = owner
+
+    def get(self, key: str, default: Any) -> Any:
+        return getattr(self.owner, key, default)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        object.__setattr__(self.owner, key, value)
+
+    def pop(self, key: str, default: Any) -> Any:
+        return vars(self.owner).pop(key, default)
+
+
+def _elsewhere(module: Module, name: str, tensor: Tensor) -> list[tuple[Any, str, Tensor]]:
+    """Where what is given for a name of no parameter or buffer goes: places, and what they get."""
+    if not name:
+        raise KeyError('tensor name can\'t be empty string ""')
+    path, _, key = name.rpartition(".")
+    owner = module.get_submodule(path)
+    parametrized = getattr(owner, "parametrizations", None)
+    if isinstance(parametrized, Module) and key in parametrized._modules:
+        originals = parametrized[key]._inverse_of(tensor)  # type: ignore[index]
+        return [(held, name, new) for (held, name), new in originals]
+    now = getattr(owner, key, None)
+    if now is not None and not isinstance(now, Tensor):
+        raise TypeError(f"attribute `{key}`: {now!r} is not an instance of torch.Tensor")
+    return [(_Attributes(owner), key, tensor)]
+
+
 class _replaced(Switch):
-    """A module has these parameters and buffers inside, in the places of its own."""
+    """A module has these parameters and buffers inside, in the places of its own.
 
-    def __init__(self, places: dict[str, Place], tensors: State) -> None:
-        for name, tensor in tensors.items():
-            if not isinstance(tensor, Tensor):
-                raise TypeError(f"{tensor!r}, given for {name}, is not an instance of torch.Tensor")
-        self._new = [(*places[name], x) for name, x in tensors.items() if name in places]
+    What it assigns there meanwhile, as a buffer that it computes anew, is then in `own`.
+    """
 
-    def as_is(self) -> list[tuple[dict[str, Any], str, Any]]:
-        return [(held, key, held[key]) for held, key, _ in self._new]
+    def __init__(
+        self, module: Module, places: dict[str, Place], tensors: State, own: State
+    ) -> None:
+        self._own, self._names = own, {}
+        self._new: list[tuple[Any, str, Any]] = []
+        for name, x in tensors.items():
+            if not isinstance(x, Tensor):
+                raise TypeError(f"{x!r}, given for {name}, is not an instance of torch.Tensor")
+            if name in places:
+                self._new.append((*places[name], x))
+                if name in own:
+                    self._names[len(self._new) - 1] = name
+            else:
+                self._new.extend(_elsewhere(module, name, x))
+
+    def as_is(self) -> list[tuple[Any, str, Any]]:
+        return [(held, key, held.get(key, ABSENT)) for held, key, _ in self._new]
 
     def change(self, before: Any) -> None:
         for held, key, tensor in self._new:
             held[key] = tensor
 
-    def put_back(self, before: list[tuple[dict[str, Any], str, Any]]) -> None:
-        for held, key, tensor in before:
-            held[key] = tensor
+    def put_back(self, before: list[tuple[Any, str, Any]]) -> None:
+        for i, (held, key, value) in enumerate(before):
+            now = held.get(key, ABSENT)
+            if i in self._names and now is not value and isinstance(now, Tensor):
+                self._own[self._names[i]] = now
+            if value is ABSENT:
+                held.pop(key, None)
+            else:
+                held[key] = value
 
 
 def stack_module_state(models: Sequence[Module]) -> tuple[State, State]:

@@ -42,6 +42,76 @@ def test_functional_call_takes_dicts_alone(lib: Any) -> None:
         lib.func.functional_call(layer, 3, x)
 
 
+def test_functional_call_gives_what_is_no_parameter(lib: Any) -> None:
+    """An attribute, a bias of None, a name that is not there: used, and gone afterwards."""
+    x = lib.ones(1, 2)
+
+    class Scaled(lib.nn.Module):
+        offset = None
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = lib.ones(2)
+
+        def forward(self, x: Any) -> Any:
+            return x * self.scale * getattr(self, "more", 1) + (self.offset or 0)
+
+    net = lib.nn.Sequential(Scaled(), lib.nn.Linear(2, 2, bias=False))
+    with lib.no_grad():
+        net[1].weight.copy_(lib.eye(2))
+    call = lib.func.functional_call
+    given = {"0.scale": lib.full((2,), 3.0), "0.more": lib.nn.Parameter(lib.full((2,), 2.0))}
+    assert call(net, given, x).tolist() == [[6.0, 6.0]]
+    assert call(net, {"1.bias": lib.ones(2), "0.offset": lib.ones(())}, x).tolist() == [[3.0, 3.0]]
+    assert net(x).tolist() == [[1.0, 1.0]] and not hasattr(net[0], "more")
+    assert list(net.state_dict()) == ["1.weight"]
+    with pytest.raises(AttributeError, match="Sequential has no attribute `5`"):
+        call(net, {"5.weight": x}, x)
+    with pytest.raises(TypeError, match="attribute `in_features`: 2 is not an instance of"):
+        call(net, {"1.in_features": x}, x)
+    with pytest.raises(KeyError, match="be empty string"):
+        call(net, {"": x}, x)
+    with pytest.raises(RuntimeError, match="Unexpected key.s.: '1.bias'"):
+        call(net, {"1.weight": x, "1.bias": x}, x, strict=True)
+
+
+def test_functional_call_gives_a_parametrized_tensor(lib: Any) -> None:
+    layer = lib.nn.utils.parametrizations.weight_norm(lib.nn.Linear(2, 2, bias=False))
+    before = [p.tolist() for p in layer.parameters()]
+    given, x = lib.tensor([[1.0, 0.0], [2.0, 5.0]]), lib.eye(2)
+    y = lib.func.functional_call(layer, {"weight": given}, x)
+    lib.testing.assert_close(y.detach(), given.T)
+    lib.testing.assert_close([p.tolist() for p in layer.parameters()], before)
+
+    class Doubled(lib.nn.Module):
+        def forward(self, w: Any) -> Any:
+            return w * 2
+
+    layer = lib.nn.Linear(2, 2)
+    lib.nn.utils.parametrize.register_parametrization(layer, "weight", Doubled())
+    with pytest.raises(RuntimeError, match="Doubled does not implement right_inverse"):
+        lib.func.functional_call(layer, {"weight": given}, x)
+
+
+def test_functional_call_has_what_a_module_assigned(lib: Any) -> None:
+    """A single dict gets the buffer that was computed anew; the module keeps its own."""
+
+    class Counting(lib.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("calls", lib.zeros(()))
+
+        def forward(self, x: Any) -> Any:
+            self.calls = self.calls + 1
+            return x * self.calls
+
+    counting, state = Counting(), {"calls": lib.full((), 4.0)}
+    assert lib.func.functional_call(counting, state, lib.ones(1)).tolist() == [5.0]
+    assert state["calls"].item() == 5 and counting.calls.item() == 0
+    assert lib.func.functional_call(counting, (state, {}), lib.ones(1)).tolist() == [6.0]
+    assert state["calls"].item() == 5
+
+
 def test_out_dims_of_a_single_output(lib: Any) -> None:
     x = lib.randn(2, 3)
     assert lib.vmap(lambda x: x, out_dims=(1,))(x).shape == (3, 2)

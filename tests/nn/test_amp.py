@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -578,6 +580,21 @@ def scales(lib: Any) -> list[Any]:
 
 def test_a_scaler_does_what_pytorch_s_does() -> None:
     assert scales(cugrad) == scales(pytest.importorskip("torch"))
+
+
+def test_a_scaler_is_copied_between_iterations(lib: Any) -> None:
+    """A copy would not know the optimizer whose gradients are unscaled already."""
+    w = lib.ones(2, requires_grad=True)
+    optimizer, scaler = lib.optim.SGD([w], lr=1.0), lib.amp.GradScaler("cpu", init_scale=8.0)
+    scaler.scale(w.sum()).backward()
+    assert pickle.loads(pickle.dumps(scaler)).get_scale() == 8
+    scaler.unscale_(optimizer)
+    for copied in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(AssertionError, match="may only be pickled at the beginning"):
+            copied(scaler)
+    scaler.step(optimizer)
+    scaler.update()
+    assert copy.deepcopy(scaler).state_dict() == scaler.state_dict()
 
 
 def test_cuda_amp_has_pytorchs_names() -> None:

@@ -98,3 +98,9 @@ def test_one_that_stays_lazy_is_an_error() -> None:
         nn.LazyConv2d(4, 3, groups=2)(cugrad.ones(1, 3, 8, 8))
     with pytest.raises(RuntimeError, match=r"Expected 3D \(unbatched\) or 4D \(batched\) input"):
         nn.LazyConv2d(4, 3)(cugrad.ones(3, 8))
+
+
+def test_no_memory_to_share(lib: Any) -> None:
+    net = lib.nn.Sequential(lib.nn.Linear(2, 2), lib.nn.LazyLinear(3))
+    with pytest.raises(RuntimeError, match="Can't share memory on an uninitialized parameter"):
+        net.share_memory()

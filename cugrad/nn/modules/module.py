@@ -225,7 +225,12 @@ class Module(Called):
         return self._cast(dtypes.float32)
 
     def share_memory(self: Self) -> Self:
-        """Moves parameters and buffers into memory that other processes see."""
+        """Moves parameters and buffers into memory that other processes see.
+
+        RuntimeError for those that have no shape yet.
+        """
+        for tensor in filter(is_lazy, (*self.parameters(), *self.buffers())):
+            tensor.share_memory_()
         return self._apply(lambda t: t.share_memory_())
 
     def double(self: Self) -> Self:

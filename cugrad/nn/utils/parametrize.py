@@ -152,6 +152,14 @@ class ParametrizationList(ModuleList):
 
         RuntimeError for a module without `right_inverse`, ValueError for what it should not return.
         """
+        for (held, name), new in self._inverse_of(value):
+            _set(held[name], new)
+
+    def _inverse_of(self, value: Any) -> list[tuple[tuple[dict[str, Any], str], Tensor]]:
+        """What the originals would be, for `value` to be the parametrized tensor.
+
+        Each comes with the dict that holds the original, and its name there.
+        """
         for module in reversed(list(self)):
             if not hasattr(module, "right_inverse"):
                 raise RuntimeError(
@@ -170,21 +178,25 @@ class ParametrizationList(ModuleList):
                 "'right_inverse' must return a sequence of tensors of length "
                 f"{self.ntensors}. Got a sequence of length {len(value)}."
             )
-        for i, (original, new) in enumerate(zip(self._originals(), value, strict=True)):
+        places = []
+        for i, (name, new) in enumerate(zip(self._names(), value, strict=True)):
+            held = self._parameters if name in self._parameters else self._buffers
+            original: Any = held[name]
             _check_tensor(new, f"'right_inverse' must return tensors. Got element {i} of type")
             if original.dtype != new.dtype:
                 which = "The tensor" if self.is_tensor else f"Tensor {i}"
-                name = "original" if self.is_tensor else f"original{i}"
                 raise ValueError(
                     f"{which} returned by `right_inverse` has dtype {new.dtype} while `{name}` has "
                     f"dtype {original.dtype}"
                 )
-            _set(original, new)
+            places.append(((held, name), new))
+        return places
+
+    def _names(self) -> list[str]:
+        return ["original"] if self.is_tensor else [f"original{i}" for i in range(self.ntensors)]
 
     def _originals(self) -> list[Any]:
-        if self.is_tensor:
-            return [self.original]
-        return [getattr(self, f"original{i}") for i in range(self.ntensors)]
+        return [getattr(self, name) for name in self._names()]
 
     def forward(self) -> Tensor:
         """The parametrized tensor."""
