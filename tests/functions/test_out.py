@@ -175,3 +175,12 @@ def test_every_name_of_the_list_that_is_here_is_a_function() -> None:
 def test_placing_keywords_of_factories(lib: Any) -> None:
     assert lib.zeros(2, layout=lib.strided, pin_memory=False).tolist() == [0.0, 0.0]
     assert lib.ones(2).layout == lib.strided
+
+
+@pytest.mark.parametrize("call", ["split_with_sizes_copy(x, (2, 2), out=outs)",
+                                  "split_copy(x, 2, out=outs)",
+                                  "unbind_copy(x.view(2, 2), out=outs)"])  # fmt: skip
+def test_copies_of_several_views_fill_several_outs(lib: Any, call: str) -> None:
+    outs = lib.empty(2), lib.empty(2)
+    eval("lib." + call, {"lib": lib, "x": lib.arange(4.0), "outs": outs})
+    assert lib.cat(outs).tolist() == [0.0, 1.0, 2.0, 3.0]

@@ -199,7 +199,9 @@ def _call(
             )
         for value, target in zip(values, outs):
             _place(name, value, target, getattr(function, "joins", False))
-    return outs[0] if isinstance(result, Tensor) else type(result)(*outs)
+    if isinstance(result, (Tensor, list)) or type(result) is tuple:
+        return outs[0] if isinstance(result, Tensor) else type(result)(outs)
+    return type(result)(*outs)
 
 
 class layout:

@@ -12,6 +12,7 @@ from ...autograd.inference import inference_mode
 from ...autograd.mode import state
 from ...autograd.recording.record import recorded
 from ...autograd.recording.views import NORMAL, Step, became, check_inplace, hand_over, lead_back
+from ...dtypes import dtype as Dtype
 from ...ops.table import TABLE
 from ...tensor import Tensor, make
 from ..calls.arguments import array_of
@@ -57,12 +58,15 @@ def _unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     return strided.unfold(input, dimension, size, step)
 
 
-def _seen(input: Tensor, *args: Any, **options: Any) -> Tensor:
+def _seen(input: Tensor, size: Any = None, dtype: Any = None) -> Tensor:
     """What `view` answers, of a copy where a view would not do."""
+    if isinstance(size, (Dtype, type)):
+        size, dtype = None, size
+    how: dict[str, Any] = {"dtype": dtype} if size is None else {"size": size}
     try:
-        return strided.view(input, *args, **options)
+        return strided.view(input, **how)
     except RuntimeError:
-        return strided.view(recorded.clone(input, "C"), *args, **options)
+        return strided.view(recorded.clone(input, "C"), **how)
 
 
 _VIEWS: dict[str, Callable[..., Any]] = {
