@@ -60,7 +60,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
             f"{function}: Expected input and other to have the same dtype, but got input's dtype "
             f"{A.dtype} and other's dtype {B.dtype}"
         )
-    driver = driver or "gelsy"
+    driver = (driver or "gelsy").lower()
     if driver not in DRIVERS:
         raise RuntimeError(
             f"{function}: parameter `driver` should be one of {DRIVERS}, but provided: {driver}"

@@ -222,14 +222,14 @@ POLYNOMIALS: dict[str, tuple[Callable[..., Array], Callable[..., Array]]] = {
 
 
 def _polynomial(name: str, shifted: bool = False) -> Callable[..., Array]:
-    """The polynomial of degree n at x; 0 for a degree that is negative or nan."""
+    """The polynomial of degree n at x; 0 for a degree that is negative or not finite."""
     first, following = POLYNOMIALS[name]
 
     def call(xp: Any, self: Any, n: Any) -> Array:
         degrees = n
         while isinstance(degrees, BatchedArray):  # of vmap: the highest of the whole batch
             degrees = degrees.values
-        degrees = xp.where(degrees == degrees, degrees, 0)  # at nan: 0, as below 0
+        degrees = xp.where(xp.isfinite(degrees), degrees, 0)  # there, too, nothing is counted up to
         highest = degrees.max() if degrees.size else 0
         self, n = _pair(xp, self, n)
         x, degree = wide(xp, self), xp.trunc(n)

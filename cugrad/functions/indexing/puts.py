@@ -36,6 +36,13 @@ def _put_arguments(
         )
     _, advanced = parse(array, tuple(indices), only_advanced=True)
     tensors = [x for x in indices if x is not None]
+    for x in tensors:
+        if not isinstance(x, Tensor):
+            raise TypeError(
+                "index_put(): argument 'indices' (position 2) must be tuple of Tensors, but one "
+                f"is {type(x).__name__}"
+            )
+    array_of(values, "index_put", "values", 3)
     fills = len(tensors) == 1 and tensors[0].dtype == bool_ and not accumulate
     fits = array.dtype.kind == "c" or not values.is_complex()
     if fills and fits and array_of(values, "index_put", "values", 3).size == 1:

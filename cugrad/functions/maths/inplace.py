@@ -14,6 +14,7 @@ from ...ops.dims import canonical_dim
 from ...ops.table import TABLE
 from ...tensor import Tensor
 from ..calls.arguments import array_of
+from ..calls.mistakes import MISTAKES, explained
 from ..indexing import puts, scatter
 from ..shapes import copies
 from . import arithmetic, composites, reduce, statistics
@@ -32,12 +33,15 @@ def in_place(function: Callable[..., Tensor], saves: bool = False) -> Callable[.
     """
     change = CHANGES.get(function.__name__ + "_")
 
-    def call(input: Tensor, *args: Any, **options: Any) -> Tensor:
+    def changed(input: Tensor, *args: Any, **options: Any) -> Tensor:
         before = input
         if change is not None and input._array.ndim:
             with nothing_cast():
                 result = change(input, *args, **options)
-            return result if result is input else apply_inplace(TABLE["copy"], (input, result))
+            if result is input:
+                return result
+            check_shape(function.__name__, input._array, result._array)  # a copy would broadcast
+            return apply_inplace(TABLE["copy"], (input, result))
         if (
             saves
             and state.grad_enabled
@@ -52,6 +56,12 @@ def in_place(function: Callable[..., Tensor], saves: bool = False) -> Callable[.
         check_shape(function.__name__, input._array, result._array)
         check_cast(function.__name__, result._array.dtype, input._array.dtype)
         return apply_inplace(TABLE["copy"], (input, result))
+
+    def call(input: Tensor, *args: Any, **options: Any) -> Tensor:
+        try:
+            return changed(input, *args, **options)
+        except MISTAKES as error:
+            raise (explained(error, call.__name__) or error) from None
 
     call.__name__ = function.__name__ + "_"
     call.__qualname__ = f"Tensor.{call.__name__}"

@@ -57,7 +57,7 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
 def _triangle(function: str, input: Tensor, diagonal: int) -> Tensor:
     if array_of(input, function).ndim < 2:
         raise RuntimeError(f"{function}: input tensor must have at least 2 dimensions")
-    return getattr(recorded, function)(input, diagonal)
+    return getattr(recorded, function)(input, D.one_int(diagonal, "diagonal"))
 
 
 def tril(input: Tensor, diagonal: int = 0) -> Tensor:
@@ -192,6 +192,7 @@ def _fill(input: Tensor, mask: Tensor, value: Any) -> Any:
             value = recorded.to_dtype(value, input._array.dtype)
         return value
     check_fits(value, input.dtype)
+    value = value.real if kind != "c" and isinstance(value, complex) else value
     return {"b": bool, "i": int, "u": int, "c": complex}.get(kind, float)(value)
 
 

@@ -363,7 +363,7 @@ def hinge_embedding_loss(
 ) -> Tensor:  # fmt: skip
     """`input` where target is 1, max(0, margin - input) where it is -1."""
     reduction = settled(reduction, size_average, reduce)
-    apart = recorded.where(target != 1, recorded.clamp_min(margin - input, 0), 0)
+    apart = recorded.where(target != 1, recorded.clamp_min(+margin - input, 0), 0)
     return reduced(apart + recorded.where(target != -1, input, 0), reduction)
 
 

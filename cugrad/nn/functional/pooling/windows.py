@@ -56,6 +56,15 @@ def max_pool(
     dilation: Ints, ceil_mode: bool, return_indices: bool,
 ) -> Any:  # fmt: skip
     _check(f"max_pool{n}d", n, input, kernel_size, stride)
+    for what, value in (("padding", padding), ("dilation", dilation)):
+        if len(numbers(value, n)) != n:
+            raise RuntimeError(
+                f"max_pool{n}d: {what} must either be a single int, or a tuple of {n} ints; got "
+                f"{value}"
+            )
+    # numbers of Python's, which the gradient and the indices read again
+    kernel_size, padding = numbers(kernel_size, n), numbers(padding, n)
+    stride, dilation = strides_of(stride, kernel_size), numbers(dilation, n)
     pool = getattr(recorded, f"max_pool{n}d_with_indices")
     result, offsets = pool(input, kernel_size, stride, padding, dilation, ceil_mode)
     if not return_indices:
