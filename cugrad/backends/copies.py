@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["channels_lie_last", "check_copy", "copied_as_it_lies", "in_its_order", "is_dense"]
+__all__ = ["channels_lie_last", "check_copy", "copied_as_it_lies", "in_its_order", "is_dense",
+           "order_of"]  # fmt: skip
 
 
 def check_copy(dst: Any, src: Any) -> None:
@@ -68,11 +69,23 @@ def in_its_order(array: Any, move: Callable[[Any], Any]) -> Any:
     >>> in_its_order(np.zeros((2, 3)).T, np.copy).strides
     (8, 24)
     """
-    if array.flags.c_contiguous or not array.size or 0 in array.strides:
+    axes = order_of(array)
+    if axes is None:
         return move(array)
-    axes = sorted(range(array.ndim), key=lambda i: (-array.strides[i], -array.shape[i]))
     moved = move(array.transpose(axes))
     return moved.transpose(sorted(range(len(axes)), key=axes.__getitem__))
+
+
+def order_of(array: Any) -> list[int] | None:
+    """The dims from the outermost in memory on; None for rows, and for elements that repeat.
+
+    >>> import numpy as np
+    >>> order_of(np.zeros((2, 3)).T), order_of(np.zeros((2, 3)))
+    ([1, 0], None)
+    """
+    if array.flags.c_contiguous or not array.size or 0 in array.strides:
+        return None
+    return sorted(range(array.ndim), key=lambda i: (-array.strides[i], -array.shape[i]))
 
 
 def copied_as_it_lies(host: Any) -> Any:

@@ -11,6 +11,7 @@ from .. import dtypes
 from ..autograd.recording.node import HookDict
 from ..device import device
 from ..functions.calls.out import layout, sparse_coo, strided
+from ..functions.creation.ranges import empty_strided
 from ..functions.shapes.layouts import (
     channels_last,
     channels_last_3d,
@@ -64,6 +65,17 @@ def rebuild_tensor_v3(
     return rebuild_tensor_v2(typed, offset, size, stride, requires_grad, hooks, metadata)
 
 
+def rebuild_meta(
+    dtype: dtypes.dtype, size: tuple[int, ...], stride: tuple[int, ...], requires_grad: bool
+) -> Tensor:
+    """A tensor on the meta device, of which there is nothing more."""
+    if type(dtype) is not dtypes.dtype:
+        raise TypeError("a tensor has no dtype")
+    _, size, stride = extents(0, size, stride)
+    needs = requires_grad is True
+    return empty_strided(size, stride, dtype=dtype, device="meta", requires_grad=needs)
+
+
 def rebuild_sparse(kind: layout, parts: tuple[Any, ...]) -> SparseTensor:
     """A tensor of places and values; RuntimeError for places that it does not have."""
     places, values, size, *coalesced = parts
@@ -89,7 +101,9 @@ def rebuild_from_type(
     function: Callable[..., Any], kind: type[Tensor], args: tuple[Any, ...], state: Any
 ) -> Any:
     """A tensor with attributes, or of a class of the user's."""
-    makers = rebuild_tensor_v2, rebuild_tensor_v3, rebuild_sparse, rebuild_parameter
+    makers = (
+        rebuild_tensor_v2, rebuild_tensor_v3, rebuild_sparse, rebuild_meta, rebuild_parameter,
+    )  # fmt: skip
     if function not in makers or not (isinstance(kind, type) and issubclass(kind, Tensor)):
         raise TypeError("want a function that makes a tensor, and a class of tensors")
     tensor = function(*args)
@@ -205,6 +219,7 @@ CALLS: dict[str, tuple[Any, Callable[..., Any]]] = {
     "torch._utils._rebuild_tensor_v2": (rebuild_tensor_v2, rebuild_tensor_v2),
     "torch._utils._rebuild_tensor_v3": (rebuild_tensor_v3, rebuild_tensor_v3),
     "torch._utils._rebuild_sparse_tensor": (rebuild_sparse, rebuild_sparse),
+    "torch._utils._rebuild_meta_tensor_no_storage": (rebuild_meta, rebuild_meta),
     "torch._utils._rebuild_parameter": (rebuild_parameter, rebuild_parameter),
     "torch._utils._rebuild_parameter_with_state": (
         rebuild_parameter_with_state, rebuild_parameter_with_state

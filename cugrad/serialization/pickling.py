@@ -143,7 +143,10 @@ class _Pickler(pickle._Pickler):
         return self._torch(_UTILS, "_rebuild_sparse_tensor"), (t.layout, parts)
 
     def _of_memory(self, t: Tensor) -> tuple[TorchName, tuple[Any, ...]]:
-        """The call that makes a tensor of its storage."""
+        """The call that makes a tensor of its storage, or of none on the meta device."""
+        if t.is_meta:
+            args: tuple[Any, ...] = t.dtype, tuple(t.shape), t.stride(), t.requires_grad
+            return self._torch(_UTILS, "_rebuild_meta_tensor_no_storage"), args
         key, place, count, offset, stride = self._storages.of(t)
         kind = t.dtype
         if self._old and kind not in NAMES:

@@ -129,3 +129,14 @@ def test_operands_are_of_one_device() -> None:
     assert x[cugrad.tensor([0, 1, 0])].shape == (3,) and (x + 1).device.type == "meta"
     with pytest.raises(RuntimeError, match="broadcast|match"):
         x += cugrad.ones(3, device="meta")
+
+
+def test_there_is_nothing_to_copy(lib: Any) -> None:
+    """A tensor stays as it was, and a state dict of the meta device loads nothing in silence."""
+    x = lib.ones(2)
+    with pytest.raises(NotImplementedError, match="Cannot copy out of meta tensor; no data"):
+        x.copy_(lib.zeros(2, device="meta"))
+    assert x.tolist() == [1, 1]
+    net = lib.nn.Linear(2, 3)
+    with pytest.raises(RuntimeError, match="While copying the parameter named .weight."):
+        net.load_state_dict(lib.nn.Linear(2, 3, device="meta").state_dict())

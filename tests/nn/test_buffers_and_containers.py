@@ -212,3 +212,20 @@ def test_texts_of_lists_and_dicts_in_one_another(lib: Any) -> None:
         f"    (list): ParameterList(  (0): {one})\n"
         "  )\n  (1): ParameterDict()\n)"
     )
+
+
+def test_a_buffer_says_anew_whether_a_state_dict_holds_it(lib: Any) -> None:
+    net = lib.nn.Module()
+    net.register_buffer("mean", lib.zeros(2), persistent=False)
+    net.mean = lib.ones(2)
+    assert list(net.state_dict()) == []
+    net.mean = lib.nn.Buffer(lib.ones(2))
+    assert list(net.state_dict()) == ["mean"]
+    net.mean = lib.nn.Buffer(lib.ones(2), persistent=False)
+    assert list(net.state_dict()) == []
+
+
+def test_none_is_no_parameter_to_get(lib: Any) -> None:
+    net = lib.nn.Linear(2, 2, bias=False)
+    with pytest.raises(AttributeError, match="`bias` is not an nn.Parameter"):
+        net.get_parameter("bias")

@@ -503,3 +503,19 @@ def test_lazy_parameters_in_files(pair: Any) -> None:
     file = saved(state, writer)
     back = reader.load(file, weights_only=reader is cugrad)
     assert [repr(v) for v in back.values()] == [repr(v) for v in state.values()]
+
+
+def test_tensors_of_the_meta_device_in_files(pair: Any) -> None:
+    """There are no elements to write: a file has their layout."""
+    writer, reader = pair
+    parts = {
+        "columns": writer.empty(2, 3, dtype=writer.bfloat16, device="meta").t(),
+        "leaf": writer.empty(2, device="meta", requires_grad=True),
+        "weight": writer.nn.Parameter(writer.empty(4, device="meta")),
+    }
+    back = through(parts, writer, reader, map_location="cpu")
+    assert [type(t).__name__ for t in back.values()] == ["Tensor", "Tensor", "Parameter"]
+    for name, t in parts.items():
+        assert back[name].is_meta and back[name].stride() == t.stride()
+        assert str(back[name].dtype) == str(t.dtype)
+        assert back[name].requires_grad == t.requires_grad

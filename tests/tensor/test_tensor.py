@@ -94,6 +94,30 @@ def test_pickles_and_deep_copies(lib: Any, through: Any) -> None:
     assert isinstance(through(parameter), lib.nn.Parameter)
 
 
+@pytest.mark.parametrize("through", [lambda t: pickle.loads(pickle.dumps(t)), copy.deepcopy])
+def test_pickles_and_deep_copies_lie_as_they_did(lib: Any, through: Any) -> None:
+    rows = lib.arange(120.0).reshape(2, 3, 4, 5)
+    for t in (
+        rows.permute(3, 0, 2, 1), rows.contiguous(memory_format=lib.channels_last),
+        rows[0, 0].t(), rows,
+    ):  # fmt: skip
+        for twin in (through(t), through(lib.nn.Parameter(t)).detach()):
+            assert twin.stride() == t.stride() and twin.tolist() == t.tolist()
+    net = lib.nn.Conv2d(2, 3, 3).to(memory_format=lib.channels_last)
+    net.register_buffer("seen", net.weight.detach().clone())
+    twin = through(net)
+    assert all(t.is_contiguous(memory_format=lib.channels_last) for t in (twin.weight, twin.seen))
+
+
+@pytest.mark.parametrize("through", [lambda t: pickle.loads(pickle.dumps(t)), copy.deepcopy])
+def test_pickles_and_deep_copies_of_the_meta_device(lib: Any, through: Any) -> None:
+    t = lib.empty(2, 3, dtype=lib.float64, device="meta").t()
+    twin = through(t)
+    assert (twin.is_meta, twin.dtype, twin.stride()) == (True, lib.float64, (1, 3))
+    net = through(lib.nn.Linear(2, 3, device="meta"))
+    assert net.weight.is_meta and net.weight.requires_grad and net.weight.shape == (3, 2)
+
+
 @pytest.mark.parametrize("name", ["relu", "mul", "multiply", "add", "sum", "rand", "softmax"])
 def test_functions_pickle_so_that_modules_can_hold_them(name: str) -> None:
     function = getattr(cugrad, name)

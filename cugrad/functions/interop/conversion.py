@@ -15,7 +15,7 @@ from ...autograd.mode import state
 from ...autograd.recording.record import recorded
 from ...backends import backend_of, get
 from ...backends.batched.arrays import per_example, plain, raise_if_read
-from ...backends.copies import in_its_order
+from ...backends.copies import in_its_order, order_of
 from ...backends.lending.pinned import pinned_memory
 from ...backends.lending.streams import lent_memory
 from ...backends.several import at_home, there
@@ -316,7 +316,8 @@ def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
         )
     twin = object.__new__(type(self))  # a subclass may have a `__new__` that wants arguments
     with at_home(self):
-        twin.fill_in(self._array.copy(), self._requires_grad)
+        copied = in_its_order(self._array, lambda array: array.copy())
+        twin.fill_in(copied, self._requires_grad)
     memo[id(self)] = twin
     if self._grad is not None:
         twin._grad = copy.deepcopy(self._grad, memo)
@@ -324,12 +325,28 @@ def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
     return twin
 
 
-def _rebuild(kind: type[Tensor], array: Any, device: str, requires_grad: bool) -> Tensor:
+def _rebuild(
+    kind: type[Tensor], array: Any, device: str, requires_grad: bool,
+    axes: list[int] | None = None,
+) -> Tensor:  # fmt: skip
+    """A tensor of an array; `axes`: its dims, in the order of those of the array."""
     place = Device(device)
     t = object.__new__(kind)
     backend = get(place.type)
     with nullcontext() if place.index is None else backend.use_device(place.index):
-        t.fill_in(backend.asarray(array), requires_grad)
+        placed = backend.asarray(array)
+        if axes is not None:
+            placed = placed.transpose(sorted(range(len(axes)), key=axes.__getitem__))
+        t.fill_in(placed, requires_grad)
+    return t
+
+
+def _rebuild_empty(kind: type[Tensor], layout: tuple[Any, ...], requires_grad: bool) -> Tensor:
+    """A tensor on the meta device."""
+    dtype, size, stride = layout
+    t = object.__new__(kind)
+    empty = ranges.empty_strided(size, stride, dtype=dtype, device="meta")
+    t.fill_in(empty._array, requires_grad)
     return t
 
 
@@ -338,10 +355,19 @@ def _reduce(self: Tensor, protocol: Any) -> Any:
     hooks = None if rare is None or rare.leaf is None else rare.leaf.tensor_hooks.get(0)
     for hook in list(hooks.values()) if hooks else ():
         warnings.warn(f"backward hook {hook!r} on tensor will not be serialized", stacklevel=2)
-    host = np.ascontiguousarray(backend_of(self._array).to_host(self._array))
-    place = str(self.device)
-    parts = type(self), host.reshape(self._array.shape), place, self._requires_grad
-    return (_rebuild, parts, dict(self.__dict__)) if self.__dict__ else (_rebuild, parts)
+    parts: tuple[Any, ...]
+    rebuild: Callable[..., Tensor]
+    if self.is_meta:
+        rebuild, layout = _rebuild_empty, (self.dtype, tuple(self.shape), self.stride())
+        parts = type(self), layout, self._requires_grad
+    else:
+        host, rebuild = backend_of(self._array).to_host(self._array), _rebuild
+        axes = order_of(host)
+        rows = np.ascontiguousarray(host if axes is None else host.transpose(axes))
+        rows = rows.reshape(rows.shape if host.ndim else ())
+        parts = type(self), rows, str(self.device), self._requires_grad
+        parts += () if axes is None else (axes,)
+    return (rebuild, parts, dict(self.__dict__)) if self.__dict__ else (rebuild, parts)
 
 
 def new(self: Tensor, *data: Any, size: Any = None, device: Any = None) -> Tensor:

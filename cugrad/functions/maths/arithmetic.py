@@ -401,7 +401,7 @@ def _copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
         refuse_more_dims("copy_", self, src)
         ours, theirs = backend_of(self._array), backend_of(src._array)
         apart = ours is not theirs and ours.readable and theirs.readable
-        if apart and _transfer_directly(self, src):
+        if apart and theirs.device_type != "meta" and _transfer_directly(self, src):
             check_inplace(self, "copy_")
             device = ours if ours.device_type != "cpu" else theirs
             with at_home(self, src):

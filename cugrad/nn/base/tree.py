@@ -54,6 +54,9 @@ class Tree:
             if value is not None and not isinstance(value, Tensor):
                 self._reject(value, "buffer", name, "nn.Buffer, torch.Tensor")
             self._buffers[name] = registered("buffer", self, name, value)
+            if isinstance(value, Buffer):  # which says anew whether a state dict holds it
+                note = set.discard if value.persistent else set.add
+                note(own["_non_persistent_buffers_set"], name)
         elif isinstance(value, Tensor) and isinstance(value, Buffer):
             if "_buffers" not in own:
                 raise AttributeError("cannot assign buffer before Module.__init__() call")
@@ -267,7 +270,10 @@ class Tree:
         """The parameter at a dotted path."""
         path, _, name = target.rpartition(".")
         module = self.get_submodule(path)
-        return module._member(name, "_parameters", "an nn.Parameter")
+        parameter = module._member(name, "_parameters", "an nn.Parameter")
+        if parameter is None:
+            raise AttributeError(f"`{name}` is not an nn.Parameter")
+        return parameter
 
     def get_buffer(self, target: str) -> Tensor:
         """The buffer at a dotted path."""
