@@ -73,6 +73,8 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: f
     tensor([[4., 5.],
             [7., 9.]])
     """
+    for position, x in enumerate((input, vec1, vec2), 1):
+        array_of(x, "addr", ("input", "vec1", "vec2")[position - 1], position)
     kind = promote_types(promote_types(input.dtype, vec1.dtype), vec2.dtype)  # whatever their dims
     input, vec1, vec2 = (x if x.dtype == kind else x.to(kind) for x in (input, vec1, vec2))
     return affine("addr", input, outer(vec1, vec2), beta, alpha)

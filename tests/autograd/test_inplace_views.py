@@ -243,6 +243,14 @@ def test_inplace_may_not_change_shape_or_dtype(lib: Any) -> None:
     for method in ("heaviside_", "igamma_", "eq_"):  # not of leading dims of one either
         with raises(r"output with shape \[3\] doesn't match the broadcast shape \[1, 3\]"):
             getattr(x, method)(lib.ones(1, 3))
+    for change in (
+        lambda y: x.clamp_(y, y),
+        lambda y: x.clip_(None, y),
+        lambda y: x.div_(y, rounding_mode="trunc"),
+        lambda y: x.div_(y, rounding_mode="floor"),
+    ):
+        with raises(r"output with shape \[3\] doesn't match the broadcast shape \[1, 3\]"):
+            change(lib.ones(1, 3))
     with raises("result type Float can't be cast to the desired output type Long|result type"):
         lib.ones(3, dtype=lib.int64).add_(1.5)
     with raises("can't be cast"):

@@ -25,7 +25,7 @@ from .record import lifted, observed
 from .texts.changes import FEW
 from .views import at_edge, changed, check_inplace, is_part_of_recorded, rebase
 
-__all__ = ["apply_inplace", "check_cast", "check_shape", "may_be_overwritten"]
+__all__ = ["apply_inplace", "check_cast", "may_be_overwritten", "put"]
 
 COPY = TABLE["copy"]
 
@@ -253,6 +253,16 @@ def _stands_alone(arrays: list[Any], params: dict[str, Any]) -> bool:
             return False
     others = [x for p in params.values() if type(p) is tuple for x in p if hasattr(x, "dtype")]
     return all(type(x) is type(home) and not share(x, home) for x in others)
+
+
+def put(name: str, t: Tensor, result: Tensor) -> Tensor:
+    """Puts the result of the function of a name in the place of a tensor, which is returned.
+
+    RuntimeError where it is of another shape, or of another kind of number.
+    """
+    check_shape(name, t._array, result._array)
+    check_cast(name, result._array.dtype, t._array.dtype)
+    return apply_inplace(COPY, (t, result))
 
 
 def check_shape(name: str, home: Any, value: Any) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ... import dtypes
 from ...autograd.recording.inplace import may_be_overwritten
+from ...autograd.recording.operands import number
 from ...autograd.recording.record import recorded
 from ...autograd.recording.views import changed
 from ...backends import backend_of
@@ -92,10 +93,16 @@ def overwritten(tensor: Tensor, draw_to: Callable[[Any], Any]) -> Tensor:
     return tensor.copy_(make(array))
 
 
+def _numbers(function: str, **arguments: Any) -> list[Any]:
+    """Arguments as Python's numbers; TypeError for a tensor of more than one."""
+    return [number(value, function, name.rstrip("_")) for name, value in arguments.items()]
+
+
 def uniform_(
     self: Tensor, from_: float = 0, to: float = 1, *, generator: Generator | None = None
 ) -> Tensor:
     """Fills a tensor from the uniform distribution on [from_, to)."""
+    from_, to = _numbers("uniform_", from_=from_, to=to)
     if from_ > to:
         raise RuntimeError(
             f"uniform_ expects to return a [from, to) range, but found from={from_} > to={to}"
@@ -108,6 +115,7 @@ def normal_(
     self: Tensor, mean: float = 0, std: float = 1, *, generator: Generator | None = None
 ) -> Tensor:
     """Fills a tensor from the normal distribution; RuntimeError for a negative `std`."""
+    mean, std = _numbers("normal_", mean=mean, std=std)
     if std < 0:
         raise RuntimeError(f"normal_ expects std >= 0.0, but found std {std}")
     told = source_of(generator), self._array.shape, _float_dtype("normal_", self.dtype)
@@ -118,6 +126,7 @@ def log_normal_(
     self: Tensor, mean: float = 1, std: float = 2, *, generator: Generator | None = None
 ) -> Tensor:
     """Fills a tensor with exp of normal numbers; `mean` and `std` are those of the normal ones."""
+    mean, std = _numbers("log_normal_", mean=mean, std=std)
     if std <= 0:
         raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std}")
     kind = _drawn_dtype("log_normal_", self)
@@ -148,6 +157,7 @@ def _drawn_dtype(name: str, tensor: Tensor) -> np.dtype[Any]:
 
 def exponential_(self: Tensor, lambd: float = 1, *, generator: Generator | None = None) -> Tensor:
     """Fills a tensor from the exponential distribution with mean 1 / lambd."""
+    (lambd,) = _numbers("exponential_", lambd=lambd)
     if lambd <= 0:
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd}")
     _drawn_dtype("exponential_", self)  # which says what has none
@@ -160,6 +170,7 @@ def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) ->
 
     Source: inversion, ceil(log(1 - u) / log(1 - p)); Devroye 1986, chapter X.2.
     """
+    (p,) = _numbers("geometric_", p=p)
     if not 0 < p < 1:
         raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p}")
     if self.is_complex():
@@ -178,6 +189,7 @@ def cauchy_(
     self: Tensor, median: float = 0, sigma: float = 1, *, generator: Generator | None = None
 ) -> Tensor:
     """Fills a tensor from the Cauchy distribution: median + sigma tan(pi (u - 1/2))."""
+    median, sigma = _numbers("cauchy_", median=median, sigma=sigma)
     if sigma <= 0:
         raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma}")
     kind = _drawn_dtype("cauchy_", self)
@@ -207,7 +219,7 @@ def random_(
     """
     if to is None:
         from_, to = 0, _one_past(self._array.dtype) if from_ is None else from_
-    from_ = 0 if from_ is None else from_
+    from_, to = _numbers("random_", from_=0 if from_ is None else from_, to=to)
     check_bounds(from_, to, self.dtype)
     told = source_of(generator), from_, to, self._array.shape, self._array.dtype, self.device
     return overwritten(self, lambda out: draw.integers(*told, out))

@@ -21,7 +21,7 @@ from ...backends.lending.streams import lent_memory
 from ...backends.several import at_home, there
 from ...device import device as Device
 from ...tensor import Size, Tensor, make
-from ..calls.arguments import varargs
+from ..calls.arguments import array_of, varargs
 from ..calls.out import accepting
 from ..creation import factories as creation
 from ..creation import ranges
@@ -194,6 +194,7 @@ def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
 
 def type_as(self: Tensor, other: Tensor) -> Tensor:
     """This tensor in the dtype and on the device of another."""
+    array_of(other, "type_as", "other")
     return to(self, other)
 
 

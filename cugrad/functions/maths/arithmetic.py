@@ -11,7 +11,7 @@ import numpy as np
 from ... import dtypes
 from ...autograd.mode import state
 from ...autograd.recording.fast import compile_function
-from ...autograd.recording.inplace import apply_inplace, check_cast, check_shape
+from ...autograd.recording.inplace import apply_inplace, check_cast, put
 from ...autograd.recording.operands import number
 from ...autograd.recording.record import recorded
 from ...autograd.recording.views import changed, check_inplace
@@ -372,9 +372,7 @@ def _div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tens
         return apply_inplace(TABLE["floor_divide"], (self, other))
     # gradients ask for what is overwritten
     result = FUNCTIONS["div"](recorded.clone(self), other, rounding_mode=rounding_mode)
-    check_shape("div", self._array, result._array)
-    check_cast("div", result._array.dtype, self._array.dtype)
-    return apply_inplace(TABLE["copy"], (self, result))
+    return put("div", self, result)
 
 
 def _clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
@@ -385,9 +383,7 @@ def _clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
             name, bound = ("clamp_max", max) if min is None else ("clamp_min", min)
             return apply_inplace(TABLE[name], (self, bound))
         limited = clamp(recorded.clone(self), min, max)  # gradients ask for what is overwritten
-        check_shape("clamp", self._array, limited._array)
-        check_cast("clamp", limited._array.dtype, self._array.dtype)
-        return apply_inplace(TABLE["copy"], (self, limited))
+        return put("clamp", self, limited)
     check_cast("clamp", result_dtype([self._array, min, max]).numpy, self._array.dtype)
     return apply_inplace(TABLE["clamp"], (self,), {"min": min, "max": max})
 

@@ -8,6 +8,7 @@ from typing import Any
 from ... import dtypes
 from ...autograd.autocast import autocasts
 from ...autograd.recording.inplace import apply_inplace
+from ...autograd.recording.operands import number
 from ...autograd.recording.record import recorded
 from ...ops.dims import canonical_dim
 from ...ops.table import TABLE
@@ -100,6 +101,7 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
     tensor([0.4516, 1.5502])
     """
     array_of(input, "mvlgamma")
+    p = number(p, "mvlgamma", "p")
     if p < 1:
         raise RuntimeError(f"mvlgamma: p has to be greater than or equal to 1, got {p}")
     total = recorded.lgamma(input)

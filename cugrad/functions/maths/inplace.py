@@ -7,7 +7,7 @@ from typing import Any
 
 from ...autograd.autocast import nothing_cast
 from ...autograd.mode import state
-from ...autograd.recording.inplace import apply_inplace, check_cast, check_shape
+from ...autograd.recording.inplace import apply_inplace, put
 from ...autograd.recording.record import recorded
 from ...dtypes import as_dtype
 from ...ops.dims import canonical_dim
@@ -53,9 +53,7 @@ def in_place(function: Callable[..., Tensor], saves: bool = False) -> Callable[.
             before = recorded.clone(input)
         with nothing_cast():  # as in PyTorch, autocast lets a change in place be what it is
             result = function(before, *args, **options)
-        check_shape(function.__name__, input._array, result._array)
-        check_cast(function.__name__, result._array.dtype, input._array.dtype)
-        return apply_inplace(TABLE["copy"], (input, result))
+        return put(function.__name__, input, result)
 
     def call(input: Tensor, *args: Any, **options: Any) -> Tensor:
         try:

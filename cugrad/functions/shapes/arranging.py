@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...autograd.recording.operands import number
 from ...autograd.recording.record import recorded
 from ...ops import dims as D
 from ...tensor import Size, Tensor
@@ -117,7 +118,7 @@ def fill_diagonal_(self: Tensor, fill_value: float, wrap: bool = False) -> Tenso
     tensor([[3., 0.],
             [0., 3.]])
     """
-    shape = self._array.shape
+    shape, fill_value = self._array.shape, number(fill_value, "fill_diagonal_", "fill_value")
     if len(shape) < 2:
         raise RuntimeError("dimensions must larger than 1 (fill_diagonal_)")
     if len(shape) > 2 and len(set(shape)) > 1:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from ...autograd.recording.operands import number
 from ...autograd.recording.record import recorded
 from ...ops import dims as D
 from ...ops.views.shape import is_viewable
@@ -258,7 +259,7 @@ def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
             "start must be an 0-dim integral Tensor. (narrow: got "
             f"{start.dtype} of shape {list(start._array.shape)})"
         )
-    start = int(start)
+    start = int(number(start, "narrow", "start"))
     if length < 0:
         raise RuntimeError("narrow(): length must be non-negative.")
     if not -n <= start <= n:
@@ -355,17 +356,18 @@ def _conjugated(x: Tensor) -> Tensor:
 
 def _view_as(self: Tensor, other: Tensor) -> Tensor:
     """A view in the shape of another tensor."""
-    return recorded.view(self, D.inferred_shape(other._array.shape, self._array.size))
+    shape = array_of(other, "view_as", "other").shape
+    return recorded.view(self, D.inferred_shape(shape, self._array.size))
 
 
 def _expand_as(self: Tensor, other: Tensor) -> Tensor:
     """A view in the shape of another tensor, in which dims of size 1 are repeated."""
-    return broadcast_to(self, other.shape)
+    return broadcast_to(self, array_of(other, "expand_as", "other").shape)
 
 
 def _reshape_as(self: Tensor, other: Tensor) -> Tensor:
     """The elements in the shape of another tensor: a view where memory allows one."""
-    return reshape(self, other.shape)
+    return reshape(self, array_of(other, "reshape_as", "other").shape)
 
 
 METHODS = {
