@@ -38,10 +38,7 @@ def in_place(function: Callable[..., Tensor], saves: bool = False) -> Callable[.
         if change is not None and input._array.ndim:
             with nothing_cast():
                 result = change(input, *args, **options)
-            if result is input:
-                return result
-            check_shape(function.__name__, input._array, result._array)  # a copy would broadcast
-            return apply_inplace(TABLE["copy"], (input, result))
+            return result if result is input else put(function.__name__, input, result)
         if (
             saves
             and state.grad_enabled
