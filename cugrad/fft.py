@@ -18,7 +18,7 @@ from .functions.calls.arguments import array_of, cast
 from .functions.calls.out import accepting
 from .functions.creation import factories as creation
 from .functions.shapes.copies import roll
-from .ops.dims import canonical_dim, canonical_dims, int_tuple
+from .ops.dims import canonical_dim, canonical_dims, int_tuple, one_int
 from .ops.table import TABLE
 from .runtime.absent import explain
 from .tensor import Tensor
@@ -72,8 +72,8 @@ def _one_dim(input: Tensor, n: Any, dim: int) -> tuple[Shape, Shape | None]:
     ndim = input._array.ndim
     if not ndim:
         raise IndexError(f"Dimension specified as {dim} but tensor has no dimensions")
-    sizes = None if n is None else int_tuple(n, "n")
-    if sizes is not None and min(sizes) < 1:
+    sizes = None if n is None else (one_int(n, "n"),)
+    if sizes is not None and sizes[0] < 1:
         raise RuntimeError(f"Invalid number of data points ({sizes[0]}) specified")
     return (canonical_dim(dim, ndim),), sizes
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import sqrt
+from numbers import Number
 from typing import Any
+
+import numpy as np
 
 from . import dtypes
 from .autograd.recording.record import recorded
 from .functions import FUNCTIONS
-from .functions.calls.arguments import cast, refused
+from .functions.calls.arguments import array_of, cast, refused
 from .functions.calls.out import accepting
 from .functions.maths.arithmetic import met
 from .ops.dims import canonical_dim
@@ -80,6 +83,9 @@ def zeta(input: Any, other: Any) -> Tensor:
     >>> torch.special.zeta(torch.tensor([2.0, 4.0]), 1)
     tensor([1.6449, 1.0823])
     """
+    for position, (name, x) in enumerate((("input", input), ("other", other)), 1):
+        if not isinstance(x, (Number, np.generic)):
+            array_of(x, "zeta", name, position)
     result = recorded.special_zeta(*met(input, other))
     return refused(result, (input,), "zeta", "SpecialZetaBackward0")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -114,11 +115,20 @@ def result_type(tensor1: Any, tensor2: Any) -> Dtype:
     >>> torch.result_type(torch.tensor([1, 2], dtype=torch.int32), 1.0)
     torch.float32
     """
+    for position, x in enumerate((tensor1, tensor2), 1):
+        if not isinstance(x, (Number, np.generic)):
+            array_of(x, "result_type", f"tensor{position}", position)
     return result_dtype([x._array if isinstance(x, Tensor) else x for x in (tensor1, tensor2)])
 
 
 def can_cast(from_: Dtype, to: Dtype) -> bool:
     """Whether an in-place op may put results of dtype `from_` into a tensor of dtype `to`."""
+    for position, (name, kind) in enumerate((("from_", from_), ("to", to)), 1):
+        if not isinstance(kind, Dtype):
+            raise TypeError(
+                f"can_cast(): argument '{name}' (position {position}) must be torch.dtype, not "
+                f"{type(kind).__name__}"
+            )
     return from_.category <= to.category
 
 

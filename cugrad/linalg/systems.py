@@ -68,6 +68,8 @@ def solution(A: Tensor, B: Tensor, left: bool, check_errors: bool = True) -> Ten
             f"{A.dtype} and B of type {B.dtype} instead"
         )
     vector = b.ndim == 1 or b.shape == a.shape[:-1]
+    if not b.ndim:
+        raise RuntimeError("linalg.solve: The input tensor B must have at least 2 dimensions.")
     if vector:
         B = recorded.unsqueeze(B, b.ndim)
     _check_product("linalg.solve", a.shape, B._array.shape, left)

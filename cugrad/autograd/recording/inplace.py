@@ -71,6 +71,13 @@ def apply_inplace(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PAR
         return _dual(op, args, params)
     except NoArray as error:
         raise NotImplementedError(f"{op.name}_: {error}") from None
+    except AttributeError:
+        if isinstance(args[0], Tensor):
+            raise
+        kind = type(args[0]).__name__
+        raise TypeError(
+            f"{op.name}_(): argument 'input' (position 1) must be Tensor, not {kind}"
+        ) from None
 
 
 def may_be_overwritten(t: Tensor) -> bool:

@@ -171,7 +171,13 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     """As `gather`, where the other dims of input and indices broadcast; flat without `dim`."""
     array = array_of(input, "take_along_dim")
     picks = array_of(indices, "take_along_dim", "indices", 2)
-    size = array.size if dim is None else array.shape[D.canonical_dim(dim, array.ndim)]
+    if dim is not None and picks.ndim != array.ndim:
+        raise RuntimeError(
+            "torch.take_along_dim(): input and indices should have the same number of dimensions, "
+            f"but got {array.ndim} dimensions for input, and {picks.ndim} dimensions for indices"
+        )
+    # a tensor without dims is one of a single place
+    size = array.size if dim is None else (array.shape or (1,))[D.canonical_dim(dim, array.ndim)]
     if picks.dtype.kind != "i":
         raise RuntimeError(
             f"torch.take_along_dim(): dtype of indices should be Long but got {indices.dtype}"
@@ -182,11 +188,6 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
         flat = recorded.reshape(input, (array.size,))
         return gather(flat, 0, recorded.reshape(indices, (picks.size,)))
     dim = D.canonical_dim(dim, array.ndim)
-    if picks.ndim != array.ndim:
-        raise RuntimeError(
-            "torch.take_along_dim(): input and indices should have the same number of dimensions, "
-            f"but got {array.ndim} dimensions for input, and {picks.ndim} dimensions for indices"
-        )
     rest = [s[:dim] + (1,) + s[dim + 1 :] for s in (array.shape, picks.shape)]
     meet = D.broadcast_shapes(*rest)
     wide, tall = ((*meet[:dim], s[dim], *meet[dim + 1 :]) for s in (array.shape, picks.shape))

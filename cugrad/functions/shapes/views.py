@@ -77,6 +77,8 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     shape = array_of(input, "unflatten").shape
     dim = D.canonical_dim(dim, len(shape))
     sizes = D.int_tuple(sizes, "sizes")
+    if not shape:
+        raise RuntimeError("unflatten: a tensor without dimensions has none to be split")
     try:
         parts = D.inferred_shape(sizes, shape[dim])
     except RuntimeError:

@@ -364,7 +364,7 @@ def gumbel_softmax(
     """
     if eps != 1e-10:
         warnings.warn("`eps` parameter is deprecated and has no effect.", stacklevel=2)
-    dim = canonical_dim(dim, logits.dim())
+    dim = canonical_dim(dim, array_of(logits, "gumbel_softmax", "logits").ndim)
     drawn = draw.exponential(None, logits._array.shape, logits._array.dtype, logits.device)
     soft = recorded.softmax((logits - make(drawn).log()) / tau, dim)
     if not hard:

@@ -454,5 +454,5 @@ def cosine_embedding_loss(
     lengths = ((input1 * input1).sum(dim) + tiny) * ((input2 * input2).sum(dim) + tiny)
     cosine = (input1 * input2).sum(dim) / lengths.sqrt()
     alike = recorded.where(target == 1, 1 - cosine, 0)
-    apart = recorded.where(target == -1, recorded.clamp_min(cosine - margin, 0), 0)
+    apart = recorded.where(target == -1, recorded.clamp_min(cosine - +margin, 0), 0)
     return reduced(alike + apart, reduction)

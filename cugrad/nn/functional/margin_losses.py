@@ -87,7 +87,7 @@ def multi_margin_loss(
     _check_classes(y, classes)
     of_one_dtype("multi_margin_loss", input, weight=weight)
     index = y.unsqueeze(1)
-    losses = (margin - x.gather(1, index) + x).relu()  # no gradient where the margin is just kept
+    losses = (+margin - x.gather(1, index) + x).relu()  # no gradient where the margin is just kept
     if p == 2:
         losses = losses * losses
     if weight is not None:

@@ -12,6 +12,7 @@ from ....backends.windows import Ints, numbers, strides_of
 from ....dtypes import int64
 from ....functions.calls.arguments import refuse_whole
 from ....functions.indexing.bounds import is_looked_at
+from ....ops.dims import one_int
 from ....tensor import Tensor
 
 __all__ = [
@@ -210,7 +211,7 @@ def max_unpool3d(
 def _avg_pool(n: int, input: Tensor, kernel_size: Ints, stride: Ints | None, *how: Any) -> Tensor:
     _check(f"avg_pool{n}d", n, input, kernel_size, stride)
     refuse_whole(f"avg_pool{n}d", input, int64)
-    if how[3] == 0:  # None is not
+    if how[3] is not None and one_int(how[3], "divisor_override") == 0:
         raise RuntimeError(f"avg_pool{n}d: divisor must be not zero")
     return getattr(recorded, f"avg_pool{n}d")(input, kernel_size, stride, *how)
 
