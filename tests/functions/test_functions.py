@@ -783,3 +783,16 @@ def test_what_has_no_elements_counts_in_the_dtype_of_cat(lib: Any, kind: str) ->
     ):
         assert joined.dtype is lib.promote_types(nothing.dtype, row.dtype)
         assert joined.tolist() in (row.tolist(), row[0].tolist())
+
+
+def test_the_tangent_of_fmax_of_equals_is_of_what_has_the_gradient() -> None:
+    x = cugrad.tensor([1.0])
+    assert cugrad.func.grad(lambda x, y: cugrad.fmax(x, y).sum())(x, x).tolist() == [1.0]
+    tangents = cugrad.tensor([2.0]), cugrad.tensor([3.0])
+    assert cugrad.func.jvp(cugrad.fmax, (x, x), tangents)[1].tolist() == [2.0]
+
+
+def test_the_gradient_of_polar_by_lengths_below_zero() -> None:
+    lengths, angles = cugrad.tensor([-2.0, 0.0, 1.0]), cugrad.tensor([0.0, 0.0, 0.0])
+    gradient = cugrad.func.grad(lambda r: cugrad.polar(r, angles).real.sum())(lengths)
+    assert gradient.tolist() == [1.0, 1.0, 1.0]

@@ -273,3 +273,14 @@ def test_classes_that_weigh_nothing_count(weights: Any, smoothing: Any, reductio
             got, want = [outcome(lib, targets, lowest) for lib in (cugrad, torch)]
             for a, b in zip(got, want):
                 np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_labels_that_do_not_lie_side_by_side() -> None:
+    scores = cugrad.randn(6, 2, 4).log_softmax(-1)
+    labels, sizes = cugrad.tensor([1, 2, 3, 3, 1]), cugrad.tensor([2, 3])
+    spread = cugrad.zeros(10, dtype=cugrad.int64)
+    spread[::2] = labels
+    steps = cugrad.tensor([6, 6])
+    want = F.ctc_loss(scores, labels, steps, sizes, reduction="none")
+    got = F.ctc_loss(scores, spread[::2], steps, sizes, reduction="none")
+    assert got.tolist() == want.tolist()
