@@ -32,14 +32,14 @@ def functional_call(
     Args:
         module: the module.
         parameter_and_buffer_dicts: tensors by name, as `named_parameters` and `named_buffers` have
-            them, or several such dicts with no name in common. Other names are those of attributes
-            that are tensors, None, or not there. What is given for a parametrized tensor goes
-            through `right_inverse`. Where a module assigns to what a single dict gave, that dict
-            has it afterwards.
+            them, or None for none there; or several such dicts with no name in common. Other names
+            are those of attributes that are tensors, None, or not there. What is given for a
+            parametrized tensor goes through `right_inverse`. Where a module assigns to what a
+            single dict gave, that dict has it afterwards.
         args: the positional arguments: a tuple, or the one argument.
         kwargs: arguments by name.
         tie_weights: a tensor given for one name is used for every name of the same parameter.
-        strict: every parameter and buffer must be given, and no other name.
+        strict: every parameter and buffer must be given, of tied ones one, and no other name.
 
     Raises ValueError for a name given twice or tied names that differ, RuntimeError for names that
     do not fit under `strict`, AttributeError for a name within a submodule that is not there,
@@ -63,6 +63,8 @@ def functional_call(
 def in_place_of(module: Module, tensors: State, tie_weights: bool, strict: bool) -> _replaced:
     """A context in which a module has these tensors, by name, as its parameters and buffers."""
     places, own = _places(module), tensors
+    if tie_weights:
+        tensors = _tied(places, tensors)
     if strict:
         valid = {name for name, (held, key) in places.items() if held[key] is not None}
         missing, unexpected = sorted(valid - tensors.keys()), sorted(tensors.keys() - valid)
@@ -73,8 +75,6 @@ def in_place_of(module: Module, tensors: State, tie_weights: bool, strict: bool)
         if texts:
             name = type(module).__name__
             raise RuntimeError(f"Error(s) in reparametrizing for {name}:{''.join(texts)}")
-    if tie_weights:
-        tensors = _tied(places, tensors)
     return _replaced(module, places, tensors, own)
 
 
@@ -173,7 +173,7 @@ class _replaced(Switch):
         self._own, self._names = own, {}
         self._new: list[tuple[Any, str, Any]] = []
         for name, x in tensors.items():
-            if not isinstance(x, Tensor):
+            if x is not None and not isinstance(x, Tensor):
                 raise TypeError(f"{x!r}, given for {name}, is not an instance of torch.Tensor")
             if name in places:
                 self._new.append((*places[name], x))

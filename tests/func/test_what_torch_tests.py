@@ -65,6 +65,7 @@ def test_functional_call_gives_what_is_no_parameter(lib: Any) -> None:
     assert call(net, {"1.bias": lib.ones(2), "0.offset": lib.ones(())}, x).tolist() == [[3.0, 3.0]]
     assert net(x).tolist() == [[1.0, 1.0]] and not hasattr(net[0], "more")
     assert list(net.state_dict()) == ["1.weight"]
+    assert call(lib.nn.Linear(2, 2), {"weight": lib.eye(2), "bias": None}, x).tolist() == [[1, 1]]
     with pytest.raises(AttributeError, match="Sequential has no attribute `5`"):
         call(net, {"5.weight": x}, x)
     with pytest.raises(TypeError, match="attribute `in_features`: 2 is not an instance of"):
@@ -73,6 +74,15 @@ def test_functional_call_gives_what_is_no_parameter(lib: Any) -> None:
         call(net, {"": x}, x)
     with pytest.raises(RuntimeError, match="Unexpected key.s.: '1.bias'"):
         call(net, {"1.weight": x, "1.bias": x}, x, strict=True)
+
+
+def test_functional_call_wants_one_name_of_tied_tensors(lib: Any) -> None:
+    net = lib.nn.Sequential(lib.nn.Linear(2, 2, bias=False), lib.nn.Linear(2, 2, bias=False))
+    net[1].weight = net[0].weight
+    given, x = {"0.weight": lib.full((2, 2), 2.0)}, lib.ones(1, 2)
+    assert lib.func.functional_call(net, given, x, strict=True).tolist() == [[16.0, 16.0]]
+    with pytest.raises(RuntimeError, match="Missing key.s.: '1.weight'"):
+        lib.func.functional_call(net, given, x, strict=True, tie_weights=False)
 
 
 def test_functional_call_gives_a_parametrized_tensor(lib: Any) -> None:
