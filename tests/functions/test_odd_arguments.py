@@ -190,6 +190,14 @@ torch.ones(2).index_put_((torch.tensor([0]),), 2.0)
 torch.ones(2).index_put_((0,), torch.ones(1))
 torch.index_put(torch.ones(2), (True,), torch.ones(1))
 torch.linalg.lstsq(w, w, driver="GELSD").solution.round(decimals=3)
+torch.arange(8).view(2, 2, 2)[[torch.tensor(1), torch.tensor(0)]]
+torch.arange(8).view(2, 2, 2)[[0, torch.tensor(1)]]
+torch.arange(8).view(2, 2, 2)[[torch.tensor([1, 0]), torch.tensor([0, 1])]]
+torch.arange(8).view(2, 2, 2)[[np.array([1, 0]), 0]]
+torch.arange(8).view(2, 2, 2)[[torch.tensor(1)]]
+torch.vmap(lambda q: torch.quantile(b.detach(), q))(torch.tensor([0.5, 1.0]))
+torch.vmap(lambda q: torch.nanquantile(b.detach(), q))(torch.tensor([0.25, 0.0]))
+torch.vmap(lambda q: torch.quantile(b.detach(), q))(torch.tensor([0.5, 1.5]))
 torch.abs_(3)
 torch.sigmoid_([1.0])
 torch.special.zeta([2.0], x)
@@ -240,6 +248,9 @@ def outcome(lib: Any, call: str) -> Any:
 NEWER = ("F.mse_loss(x > 3, x)", "F.mse_loss(x, x > 3)")  # an older PyTorch refuses them
 
 
+@pytest.mark.filterwarnings(  # PyTorch's own
+    "ignore:Using a non-tuple sequence", "ignore:There is a performance drop"
+)
 @pytest.mark.parametrize("call", cases(CALLS.strip().splitlines(), NEWER))
 def test_what_comes_of_them(call: str) -> None:
     want, got = outcome(torch, call), outcome(cugrad, call)

@@ -73,7 +73,8 @@ def parse(array: Any, index: Any, only_advanced: bool = False) -> tuple[Index | 
 def _is_tuple(index: Any) -> bool:
     """Whether a list stands for a tuple, as in NumPy of old: a short one of more than numbers."""
     return index.__class__ is list and len(index) < 32 and any(
-        i is None or i is Ellipsis or isinstance(i, (slice, list, tuple)) for i in index
+        i is None or i is Ellipsis or isinstance(i, (slice, list, tuple, Tensor, np.ndarray))
+        for i in index
     )  # fmt: skip
 
 

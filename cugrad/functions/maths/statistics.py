@@ -9,6 +9,7 @@ from ...autograd.autocast import autocasts
 from ...autograd.recording.operands import number
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
+from ...backends.batched.arrays import plain
 from ...dtypes import is_floating
 from ...ops.dims import canonical_dim
 from ...tensor import Tensor
@@ -155,7 +156,8 @@ def _checked_q(function: str, input: Tensor, q: Any) -> Tensor:
             f"{input.dtype}"
         )
     if backend_of(array).device_type == "cpu":  # on a GPU it would wait
-        if array.size and not ((array >= 0) & (array <= 1)).all():
+        values = plain(array)  # of all examples
+        if values.size and not ((values >= 0) & (values <= 1)).all():
             raise RuntimeError(f"{function}() q values must be in the range [0, 1]")
     return q
 
