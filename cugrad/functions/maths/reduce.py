@@ -436,9 +436,17 @@ def _nuclear_norm(input: Tensor, dim: Any, keepdim: bool) -> Tensor:
     return total
 
 
+def _truths(input: Tensor) -> Tensor:
+    """Whether each element is not zero: what `any` and `all` over no dims are, as in PyTorch."""
+    truths = recorded.ne(input, 0)
+    return cast(truths, dtypes.uint8) if input.dtype is dtypes.uint8 else truths
+
+
 def any(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """Whether some element is not zero, of all or over dims."""
     ndim = array_of(input, "any").ndim
+    if isinstance(dim, (tuple, list)) and not dim:
+        return _truths(input)
     return recorded.any(input, None if dim is None else reduced_dims(dim, ndim), keepdim)
 
 
@@ -450,6 +458,8 @@ def all(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     tensor([False,  True])
     """
     ndim = array_of(input, "all").ndim
+    if isinstance(dim, (tuple, list)) and not dim:
+        return _truths(input)
     return recorded.all(input, None if dim is None else reduced_dims(dim, ndim), keepdim)
 
 
