@@ -78,15 +78,6 @@ def _put_in(xp: Any, self: Any, values: Any, indices: Index, accumulate: bool = 
         xp.index_add(self, indices, values)
 
 
-def _values_vjp(m: Any, part: Any, shape: Shape) -> Any:
-    """The gradient of values of `shape`, which may have dims of one before those of the part."""
-    if tuple(part.shape) == tuple(shape):
-        return part
-    more = max(0, len(shape) - len(part.shape))
-    gradient = m.sum_to_shape(part, shape[more:])
-    return m.reshape(gradient, shape) if more else gradient
-
-
 def _index_put_jvp(
     m: Any, self: Any, values: Any, self_t: Any, values_t: Any, indices: Index, accumulate: bool
 ) -> Any:
@@ -98,7 +89,7 @@ def _index_put_jvp(
 row(
     "index_put", "self values", _index_put, NONE,
     self=lambda m, g, indices, accumulate: g if accumulate else m.index_zero(g, indices),
-    values=lambda m, g, values_shape, indices: _values_vjp(m, m.index(g, indices), values_shape),
+    values=lambda m, g, values_shape, indices: m.sum_to_shape(m.index(g, indices), values_shape),
     jvp=_index_put_jvp, inplace=_put_in, held=True,
     doc="a copy of self with values at indices",
 )  # fmt: skip

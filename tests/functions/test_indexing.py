@@ -190,3 +190,24 @@ def test_a_number_out_of_range_is_not_placed(lib: Any, name: str, kind: str) -> 
     with pytest.raises(RuntimeError, match="without overflow"):
         getattr(x, name)(0, index, 1e30)
     assert getattr(x, name)(0, index, 2.0).tolist() == [2, 0]
+
+
+@pytest.mark.parametrize("columns", [0, 3])
+@pytest.mark.parametrize("shape", [(2, 1), (5, 2), (1, 2), (1, 1, 2), (1,), (2, 1, 1)])
+def test_values_have_no_more_dims_than_they_are_put_in(
+    lib: Any, shape: tuple[int, ...], columns: int
+) -> None:
+    """But leading ones in an assignment; of no elements, too."""
+    fits = all(n == 1 for n in shape[:-1]) and shape[-1] in (1, 2)
+    indices = (lib.tensor([1, 0]), lib.tensor([True, True]), slice(None))
+    for index in indices:
+        x, values = lib.zeros(2, columns), lib.ones(*shape, columns)
+        if fits:
+            x[index] = values
+            assert x.tolist() == [[1] * columns] * 2
+        else:
+            with pytest.raises(RuntimeError, match="shape|size"):
+                x[index] = values
+        if index is not indices[2] and len(shape) > 1:
+            with pytest.raises(RuntimeError, match="shape mismatch"):
+                x.index_put_((index,), values)

@@ -12,13 +12,12 @@ from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...backends.several import at_home
 from ...ops import dims as D
-from ...ops.index import is_mask
 from ...ops.promotion import fit_scalar
 from ...ops.table import TABLE
 from ...tensor import Tensor, make
 from ..calls.arguments import array_of, fresh, lifted
 from .bounds import check_index, check_integers
-from .puts import put_at
+from .puts import check_dims, dims_picked, put_at
 from .scatter import reach, vector_of
 from .subscripts import FULL, parse, picked
 
@@ -89,13 +88,8 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
             value = make(backend_of(array).xp.full((), number, array.dtype))
     elif value._array.dtype != array.dtype:
         value = recorded.to_dtype(value, array.dtype)
-    if len(advanced) == 1 and is_mask(advanced[0]) and advanced[0].ndim == part._array.ndim:
-        value = _trimmed(value, 1)
-        if value._array.ndim > 1:
-            raise RuntimeError(
-                f"shape mismatch: value tensor of shape {list(value.shape)} cannot be broadcast to "
-                "what a mask of all dims picks, which has one dim"
-            )
+    value = _trimmed(value, dims_picked(part._array.ndim, advanced))
+    check_dims(value, part._array.ndim, advanced)
     put_at(part, value, advanced, False)
 
 

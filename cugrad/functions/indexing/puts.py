@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ...autograd.autocast import autocasts
@@ -18,6 +19,23 @@ from .bounds import check_integers, is_looked_at
 from .subscripts import parse, picked
 
 __all__ = ["index_put", "masked_scatter", "put"]
+
+
+def dims_picked(ndim: int, indices: Iterable[Any]) -> int:
+    """How many dims has what index arrays, among full slices, pick from `ndim` dims."""
+    arrays = [(x.ndim, str(x.dtype).endswith("bool")) for x in indices if hasattr(x, "dtype")]
+    used = sum(dims if is_mask else 1 for dims, is_mask in arrays)
+    return ndim - used + max([1 if is_mask else dims for dims, is_mask in arrays], default=0)
+
+
+def check_dims(values: Tensor, ndim: int, indices: Iterable[Any]) -> None:
+    """RuntimeError for values of more dims than what indices pick."""
+    dims = dims_picked(ndim, indices)
+    if values._array.ndim > dims:
+        raise RuntimeError(
+            f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to "
+            f"indexing result of {dims} dimensions"
+        )
 
 
 def _put_arguments(
@@ -49,13 +67,7 @@ def _put_arguments(
         # as `masked_fill` takes it
         values = recorded.reshape(recorded.to_dtype(values, array.dtype), ())
     else:
-        used = sum(x.ndim if x.dtype == bool_ else 1 for x in tensors)
-        wide = max([1 if x.dtype == bool_ else x.ndim for x in tensors], default=0)
-        if array_of(values, "index_put", "values", 3).ndim > wide + array.ndim - used:
-            raise RuntimeError(
-                f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast "
-                f"to indexing result of {wide + array.ndim - used} dimensions"
-            )
+        check_dims(values, array.ndim, tensors)
     if array_of(values, "index_put", "values", 3).dtype != array.dtype:
         raise RuntimeError(
             "Index put requires the source and destination dtypes match, got "
