@@ -231,6 +231,11 @@ torch.view_copy(w, torch.int32)
 torch.view_copy(w, dtype=torch.int32)
 torch.special.chebyshev_polynomial_t(b.detach(), torch.tensor([float("inf"), 2.0, 3.0, -1.0]))
 torch.special.shifted_chebyshev_polynomial_u(b.detach(), float("inf"))
+F.pad(x[0, :0], (1, 0, 1, 0), mode="reflect")
+F.pad(x[0, :0], (1, 0, 1, 0), mode="replicate")
+F.pad(x[:0], (1, 0, 1, 0), mode="reflect")
+F.pad(x[:, :0], (1, 0, 1, 0), mode="replicate")
+F.pad(x[0, :0], (1, 0, 1, 0), mode="circular")
 """
 
 

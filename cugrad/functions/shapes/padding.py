@@ -81,8 +81,9 @@ def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = N
             "Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now: got an "
             f"input of {len(shape)} dims and padding for {count}"
         )
+    of_batch = len(shape) == count + 2
     for d, ((a, b), n) in enumerate(zip(pairs, shape)):
-        if d and not n and mode != "circular":
+        if (d or not of_batch) and not n and mode != "circular":
             raise RuntimeError(
                 f"pad: expected input with no empty dims other than the batch, got {list(shape)}"
             )
