@@ -75,6 +75,23 @@ def test_a_report_is_there_behind_a_step_that_has_failed() -> None:
             assert plan.report()["states"]["places"]["states"] != "device"
 
 
+def test_passes_whose_gradients_are_given_up_are_no_part_of_a_step() -> None:
+    """As where a batch fails behind the first one of an accumulation."""
+    cugrad.manual_seed(0)
+    net = deep(128, 4).to("simulated")
+    optimizer = cugrad.optim.Adam(net.parameters())
+    x = cugrad.rand(16, 128, device="simulated")
+    with memory.budget("1MiB", model=net, optimizer=optimizer, bring_back=True) as plan:
+        states: Any = plan._states
+        for gives_up in (False, True, False, True):
+            for _ in range(2):
+                net(x).square().mean().backward()
+                optimizer.zero_grad(set_to_none=gives_up) if gives_up else None
+            assert states.passes == 1 - gives_up  # the last one ends with the step
+            optimizer.step()
+            optimizer.zero_grad()
+
+
 def test_what_a_step_computes_in_has_room() -> None:
     """It is measured, with a small parameter of each kind."""
     cugrad.manual_seed(0)

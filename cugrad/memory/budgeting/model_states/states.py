@@ -151,11 +151,14 @@ class StatesOfBudget(Chooser):
         so do steps that had no room with those of the ones before.
         """
         seen, may_be = self._seen, not self._is_moving and grad_mode.grad_enabled
+        has_gradients = any(p._grad is not None for p in self.model.parameters())
+        if not has_gradients:
+            self.passes = 0  # those before have been given up, if there were any
         if may_be and not self.passes and self.owner._lessons.lacking is not None:
             self._make_do()
             seen = self._seen
         if seen is not None and not self.passes and not seen.adds and may_be:
-            if any(p._grad is not None for p in self.model.parameters()):
+            if has_gradients:
                 seen.zeroed = True
                 self._go_on(self._chosen_anew())
         self.let_go()
