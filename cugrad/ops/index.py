@@ -78,6 +78,11 @@ def _put_in(xp: Any, self: Any, values: Any, indices: Index, accumulate: bool = 
         xp.index_add(self, indices, values)
 
 
+def _summed(m: Any, part: Any, shape: Shape) -> Any:
+    """The gradient of values of a shape, which were broadcast to the part, or are as it is."""
+    return part if tuple(part.shape) == tuple(shape) else m.sum_to_shape(part, shape)
+
+
 def _index_put_jvp(
     m: Any, self: Any, values: Any, self_t: Any, values_t: Any, indices: Index, accumulate: bool
 ) -> Any:
@@ -89,7 +94,7 @@ def _index_put_jvp(
 row(
     "index_put", "self values", _index_put, NONE,
     self=lambda m, g, indices, accumulate: g if accumulate else m.index_zero(g, indices),
-    values=lambda m, g, values_shape, indices: m.sum_to_shape(m.index(g, indices), values_shape),
+    values=lambda m, g, values_shape, indices: _summed(m, m.index(g, indices), values_shape),
     jvp=_index_put_jvp, inplace=_put_in, held=True,
     doc="a copy of self with values at indices",
 )  # fmt: skip
