@@ -12,6 +12,7 @@ from ...backends import backend_of
 from ...backends.several import are_away, at_home, several
 from ...dtypes import bool_, is_differentiable
 from ...ops import dims as D
+from ...ops.index import is_mask
 from ...ops.table import TABLE
 from ...tensor import Tensor, make
 from ..calls.arguments import array_of, fresh
@@ -22,10 +23,10 @@ __all__ = ["index_put", "masked_scatter", "put"]
 
 
 def dims_picked(ndim: int, indices: Iterable[Any]) -> int:
-    """How many dims has what index arrays, among full slices, pick from `ndim` dims."""
-    arrays = [(x.ndim, str(x.dtype).endswith("bool")) for x in indices if hasattr(x, "dtype")]
-    used = sum(dims if is_mask else 1 for dims, is_mask in arrays)
-    return ndim - used + max([1 if is_mask else dims for dims, is_mask in arrays], default=0)
+    """How many dims has what canonical indices, arrays among full slices, pick from `ndim` dims."""
+    arrays = [(x.ndim, is_mask(x)) for x in indices if x.__class__ is not slice]
+    used = sum(dims if masks else 1 for dims, masks in arrays)
+    return ndim - used + max([1 if masks else dims for dims, masks in arrays], default=0)
 
 
 def check_dims(values: Tensor, ndim: int, indices: Iterable[Any]) -> None:
@@ -67,7 +68,7 @@ def _put_arguments(
         # as `masked_fill` takes it
         values = recorded.reshape(recorded.to_dtype(values, array.dtype), ())
     else:
-        check_dims(values, array.ndim, tensors)
+        check_dims(values, array.ndim, advanced or ())
     if array_of(values, "index_put", "values", 3).dtype != array.dtype:
         raise RuntimeError(
             "Index put requires the source and destination dtypes match, got "
