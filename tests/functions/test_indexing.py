@@ -192,6 +192,19 @@ def test_a_number_out_of_range_is_not_placed(lib: Any, name: str, kind: str) -> 
     assert getattr(x, name)(0, index, 2.0).tolist() == [2, 0]
 
 
+@pytest.mark.parametrize("index", ["mask", "list", "tensor"])
+@pytest.mark.parametrize("kind", ["float32", "int64", "complex128"])
+def test_complex_values_are_not_put_in_a_real_tensor(lib: Any, kind: str, index: str) -> None:
+    x, value = lib.zeros(2, dtype=getattr(lib, kind)), lib.tensor([1 + 2j])
+    if kind == "complex128" and (lib is cugrad or index == "mask"):
+        x[PLACES[index](lib)] = value
+        assert x.tolist() == [1 + 2j, 0]
+    else:
+        with pytest.raises(RuntimeError, match="without overflow|source and destination dtypes"):
+            x[PLACES[index](lib)] = value
+        assert x.tolist() == [0, 0]
+
+
 @pytest.mark.parametrize("columns", [0, 3])
 @pytest.mark.parametrize("shape", [(2, 1), (5, 2), (1, 2), (1, 1, 2), (1,), (2, 1, 1)])
 def test_values_have_no_more_dims_than_they_are_put_in(

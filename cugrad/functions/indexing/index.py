@@ -17,7 +17,7 @@ from ...ops.table import TABLE
 from ...tensor import Tensor, make
 from ..calls.arguments import array_of, fresh, lifted
 from .bounds import check_index, check_integers
-from .puts import check_dims, dims_picked, put_at
+from .puts import check_dims, check_dtypes, dims_picked, put_at
 from .scatter import reach, vector_of
 from .subscripts import FULL, parse, picked
 
@@ -87,6 +87,8 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
         with at_home(array):
             value = make(backend_of(array).xp.full((), number, array.dtype))
     elif value._array.dtype != array.dtype:
+        if array.dtype.kind != "c" and value._array.dtype.kind == "c":
+            check_dtypes(self, value)
         value = recorded.to_dtype(value, array.dtype)
     value = _trimmed(value, dims_picked(part._array.ndim, advanced))
     check_dims(value, part._array.ndim, advanced)

@@ -39,6 +39,15 @@ def check_dims(values: Tensor, ndim: int, indices: Iterable[Any]) -> None:
         )
 
 
+def check_dtypes(input: Tensor, values: Tensor) -> None:
+    """RuntimeError for values of another dtype than what they are put in."""
+    if values._array.dtype != input._array.dtype:
+        raise RuntimeError(
+            "Index put requires the source and destination dtypes match, got "
+            f"{input.dtype} for the destination and {values.dtype} for the source."
+        )
+
+
 def _put_arguments(
     input: Tensor, indices: Any, values: Tensor, accumulate: bool
 ) -> tuple[Tensor, tuple[Any, ...]]:
@@ -64,16 +73,12 @@ def _put_arguments(
     array_of(values, "index_put", "values", 3)
     fills = len(tensors) == 1 and tensors[0].dtype == bool_ and not accumulate
     fits = array.dtype.kind == "c" or not values.is_complex()
-    if fills and fits and array_of(values, "index_put", "values", 3).size == 1:
+    if fills and fits and values._array.size == 1:
         # as `masked_fill` takes it
         values = recorded.reshape(recorded.to_dtype(values, array.dtype), ())
     else:
         check_dims(values, array.ndim, advanced or ())
-    if array_of(values, "index_put", "values", 3).dtype != array.dtype:
-        raise RuntimeError(
-            "Index put requires the source and destination dtypes match, got "
-            f"{input.dtype} for the destination and {values.dtype} for the source."
-        )
+    check_dtypes(input, values)
     return values, advanced or ()
 
 
