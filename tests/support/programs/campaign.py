@@ -152,6 +152,10 @@ def in_each(program: Program) -> list[Program]:
 SECOND_RUN = ("CheckpointError", "RuntimeError: none of output has requires_grad")
 
 
+# how what looks at numbers on the host says that they do not fit
+OF_VALUES = re.compile(r"out of bounds|lengths contains negative|all rows of lengths")
+
+
 def runs_otherwise(seen: Seen) -> bool:
     """Whether a checkpoint has said that its second run was not as the first."""
     return seen.failure is not None and seen.failure.text.startswith(SECOND_RUN)
@@ -163,7 +167,7 @@ def in_contexts(program: Program, plain: Seen | None = None) -> Difference | Non
     if plain is None:
         plain = run(cugrad, program.plain().source(probed=True))
     here = tuple(name for name in names if name in DEVICES)
-    if ON_CUDA is not None and plain.failure is not None and "out of bounds" in plain.failure.text:
+    if ON_CUDA is not None and plain.failure is not None and OF_VALUES.search(plain.failure.text):
         return None  # no index is read on a GPU
     if here and names != here:  # the device alone may round otherwise, or save more: contexts not
         source = program.plain().source(probed=True)
