@@ -20,6 +20,11 @@ def is_inference_mode_enabled() -> bool:
 
 def is_inference(input: Tensor) -> bool:
     """Whether a tensor was made in inference mode."""
+    if not isinstance(input, Tensor):
+        raise TypeError(
+            "is_inference(): argument 'input' (position 1) must be Tensor, not "
+            f"{type(input).__name__}"
+        )
     return input.is_inference()
 
 

@@ -517,3 +517,31 @@ def test_a_size_that_is_none_names_the_function(call: str) -> None:
         eval(call, Names(cugrad))
     name = "empty" if "nn.L" in call or "nn.E" in call else call.partition('("')[0].split(".")[-1]
     assert str(caught.value).startswith(name.partition("(")[0] + "(): argument '")
+
+
+OF_STATE = ("_", "set_", "use_", "manual", "seed", "load", "save", "init", "import_")
+
+
+@pytest.mark.parametrize("bad", [[1.0, 2.0], None, object()], ids=["list", "None", "object"])
+def test_what_is_no_tensor_is_no_attribute_error(bad: Any) -> None:
+    """In each function of the top: a message of Python's names neither function nor argument."""
+    torch = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")
+    names = [
+        name
+        for name in dir(cugrad)
+        if not name.startswith(OF_STATE)
+        and callable(getattr(torch, name, None))
+        and not any(isinstance(getattr(lib, name), type) for lib in (torch, cugrad))
+        and callable(getattr(cugrad, name))
+    ]
+    assert len(names) > 500
+    wrong = []
+    for name in names:
+        for more in ((), (1,), (0, 1), (cugrad.ones(2, 3),)):
+            try:
+                getattr(cugrad, name)(bad, *more)
+            except AttributeError as error:
+                wrong.append((name, str(error)))
+            except Exception:  # of any other kind
+                pass
+    assert not wrong

@@ -290,3 +290,14 @@ def test_a_long_sort_is_right_without_being_asked_to_be_stable(device: str) -> N
         stable = x.argsort(1, descending, stable=True)
         same = values.diff(dim=1) == 0
         assert (stable.diff(dim=1)[same] > 0).all()
+
+
+@pytest.mark.parametrize("correction", [-1, -0.5, 0, 1])
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0)])
+def test_the_variance_of_nothing_is_nan(
+    lib: Any, shape: tuple[int, ...], correction: float
+) -> None:
+    """Whatever is taken off its count."""
+    of_all = lib.var(lib.zeros(shape), correction=correction)
+    of_each = lib.std(lib.zeros(shape), dim=shape.index(0), correction=correction)
+    assert bool(of_all.isnan()) and bool(of_each.isnan().all())

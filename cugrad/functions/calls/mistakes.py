@@ -58,6 +58,8 @@ def explained(error: BaseException, name: str = "") -> TypeError | None:
             message = _mistake(frame)
             if message is not None:
                 return TypeError(message)
+    if name and isinstance(error, AttributeError) and hasattr(Tensor, error.name or ""):
+        return TypeError(f"{name}(): got {type(error.obj).__name__}, want a Tensor")
     says_where = name in text or re.match(r"[\w.]+(\(\):?|:) ", text)
     if isinstance(error, AttributeError) or not name or says_where:
         return None
@@ -115,7 +117,7 @@ def _mistake(frame: FrameType) -> str | None:
     name = frame.f_code.co_name
     parameters = inspect.signature(function).parameters
     for position, (key, parameter) in enumerate(parameters.items(), "self" not in parameters):
-        if key in ("self", "dtype", "device", "requires_grad") or key not in frame.f_locals:
+        if key in ("dtype", "device", "requires_grad") or key not in frame.f_locals:
             continue
         value, annotation = frame.f_locals[key], str(parameter.annotation)
         if parameter.kind is parameter.VAR_POSITIONAL:
@@ -127,6 +129,8 @@ def _mistake(frame: FrameType) -> str | None:
         word = _wanted(value, annotation)
         if word is not None:
             got = type(value).__name__
+            if key == "self":  # a method that was called as a function
+                key, position = "input", 1
             return f"{name}(): argument '{key}' (position {position}) must be {word}, not {got}"
     return None
 

@@ -15,6 +15,7 @@ from ...backends import backend_of, get
 from ...backends.several import copy_of
 from ...device import device as Device
 from ...tensor import Tensor, check_differentiable_dtype, make
+from ..calls.arguments import array_of
 from ..calls.out import strided
 from .conversion import numpy as to_numpy
 from .conversion import type_ as type_text
@@ -121,6 +122,7 @@ def _dlpack_device(self: Tensor) -> tuple[int, int]:
 
 def to_dlpack(tensor: Tensor) -> Any:
     """A DLPack capsule that shares the memory of a tensor; it can be used once."""
+    array_of(tensor, "to_dlpack", "tensor")
     return _dlpack(tensor)
 
 

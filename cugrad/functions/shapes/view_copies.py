@@ -104,6 +104,7 @@ def _in_place(
     name: str, function: Callable[..., Tensor], inverse: Callable[..., tuple[Step, ...]] | None
 ) -> Callable[..., Tensor]:
     def call(input: Tensor, *args: Any, **options: Any) -> Tensor:
+        array_of(input, name)
         check_inplace(input, name)
         before = make(input._array, input._requires_grad, input._node)
         before._counter, view = input._counter, None if input._rare is None else input._rare.view

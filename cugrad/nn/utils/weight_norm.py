@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any, TypeVar
 
+from ...functions.calls.arguments import array_of
 from ...linalg import vector_norm
 from ...ops.dims import one_int
 from ...tensor import Tensor
@@ -26,6 +27,7 @@ def norm_except_dim(v: Tensor, pow: float = 2, dim: int = 0) -> Tensor:
     tensor([[5.],
             [2.]])
     """
+    array_of(v, "norm_except_dim", "v")
     if one_int(dim, "dim") == -1:
         return vector_norm(v, pow)
     others = tuple([d for d in range(v.dim()) if d != dim])

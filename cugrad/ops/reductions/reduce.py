@@ -160,7 +160,8 @@ row("prod", "self", _prod, NONE, dense=True, node=_by_overload("Prod"), self=_pr
 
 def _freedom(shape: Shape, dim: Dims, correction: float) -> float:
     """Degrees of freedom; none at all divides to nan or inf, as in PyTorch."""
-    return max(count(shape, dim) - correction, 0)
+    many = count(shape, dim)
+    return max(many - correction, 0) if many else 0
 
 
 def _var_mean(
