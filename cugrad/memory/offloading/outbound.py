@@ -293,9 +293,13 @@ class Outbound:
         """
         for span in self._storages.of(root):
             self._keep(span, root)
+        self.wait_until_left(root, self.backend.current_stream())
+
+    def wait_until_left(self, root: Any, stream: Any) -> None:
+        """Has a stream, which is about to write to a root, wait for what is leaving from there."""
         for event, _, _, _, flat in self._leaving:
             if root_of(flat) is root:
-                wait_for(self.backend.current_stream(), event)
+                wait_for(stream, event)
 
     def mend(self, live: list[Span]) -> None:
         """Counts anew what is leaving. No stream copies meanwhile, but a store may write."""

@@ -243,6 +243,8 @@ class StateSpans(Guarded):
         does not use them behind the event `after`, or, None, until now.
         """
         compute, stream, place = self._refuse_capture(), self.back.stream, span.copy
+        writer = stream if type(place) is OnHost else compute
+        self.out.wait_until_left(root_of(flat), writer)  # another version, which was taken back
         if type(place) is not OnHost:
             flat[...] = self.backend.asarray(place.file.read())
             return

@@ -13,7 +13,7 @@ from cugrad.backends import simulated
 from cugrad.memory.states.steps import StatesElsewhere
 from cugrad.memory.states.within_backward import beforehand
 from cugrad.memory.states.within_backward.beforehand import Beforehand, Taken
-from tests.memory.states.training import PLACES, Training, same, train, values_of
+from tests.memory.states.training import PLACES, Training, deep, same, train, values_of
 
 DEVICE: Any = backends.get("simulated")
 STREAMED = PLACES["all streamed"]
@@ -348,3 +348,33 @@ def test_what_is_seen_once_is_stepped_behind_backward_from_then_on(count: dict[s
     plain, streamed = programs(step, 6)
     assert same(plain, streamed)
     assert count["take_back"] == 1 and count["count"]
+
+
+@pytest.mark.parametrize("policy", ["latest", "timed"])
+def test_a_step_is_taken_back_while_what_it_made_is_leaving(
+    policy: str, count: dict[str, int]
+) -> None:
+    """Another optimizer's step has all weights sent that stay in their window."""
+
+    def weights(**places: str) -> list[Any]:
+        cugrad.manual_seed(0)
+        nets = [deep(64, 2) for _ in range(2)]
+        both = cugrad.nn.Sequential(*nets).to("simulated")
+        optimizers = [cugrad.optim.Adam(net.parameters()) for net in nets]
+        average = [cugrad.zeros_like(p) for p in both.parameters()]
+        x = cugrad.randn(8, 64, device="simulated")
+        with memory.offload_states(both, optimizers, min_bytes=512, **places):
+            for k in range(5):
+                both.zero_grad()
+                both(x).square().mean().backward()
+                for optimizer in optimizers[: 1 if k == 3 else 2]:
+                    optimizer.step()
+                with cugrad.no_grad():
+                    for mean, param in zip(average, both.parameters()):
+                        mean.lerp_(param, 0.1)
+        return [tensor.detach().cpu().numpy() for tensor in [*average, *both.parameters()]]
+
+    plain = weights()
+    with simulated.configured(policy=policy):
+        assert same(weights(**STREAMED), plain)
+    assert count["count"] and count["take_back"]
