@@ -85,7 +85,7 @@ class Lessons:
         if not fits and self.is_least:
             raise known_steps.too_few(self.limit, plan, needs)
         self.lacking = self.lacking if fits else seen_step
-        if self.is_least:
+        if fits:
             self.check_first(measuring.peak)
         if did.sizes:
             self.book.learns(first, seen_step)

@@ -47,6 +47,15 @@ def has_another_layer() -> Loop:
     return behind
 
 
+def has_one_more_layer() -> Loop:
+    def behind(net: Any, optimizer: Any, step: int) -> None:
+        if step == 2:
+            net[3] = cugrad.nn.Sequential(net[3], cugrad.nn.Linear(96, 96).to("simulated"))
+            optimizer.add_param_group({"params": list(net[3][1].parameters()), "lr": 0.1})
+
+    return behind
+
+
 def averages() -> Loop:
     averaged: list[Any] = []
 
@@ -103,6 +112,7 @@ def losses(
         ([128] * 7, holds_a_copy, 0, 700_000),
         ([128] * 7, averages, 0, 700_000),
         ([128] * 8, trains_more, 4, 900_000),
+        ([128] * 8, has_one_more_layer, 0, 1_150_000),
     ],
 )
 def test_a_limit_is_enough_where_it_was_with_them_from_the_start(
@@ -114,6 +124,12 @@ def test_a_limit_is_enough_where_it_was_with_them_from_the_start(
     over = [peak > limit for peak in peaks]
     assert not any(over[-2:]) and sum(over) <= len(said) <= 3
     assert all("over its limit" in each for each in said)
+
+
+def test_a_step_that_is_measured_later_says_that_it_is_over_its_limit() -> None:
+    """Although a plan fits, and other places would take less of the device."""
+    peaks, said = losses(930_000, [16] * 6, has_one_more_layer())[1:]
+    assert max(peaks) > 930_000 and any("the first step of its kind" in each for each in said)
 
 
 def test_a_layer_that_was_replaced_is_the_models_no_more() -> None:
