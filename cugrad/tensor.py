@@ -15,40 +15,13 @@ from .device import device as Device
 from .dtypes import dtype as Dtype
 from .dtypes import is_differentiable
 from .runtime import dispatching
-from .runtime.extents import of_dim
+from .runtime.extents import Size, of_dim, size_of
 from .runtime.kept import of_thread
 
 if TYPE_CHECKING:
     from .autograd.recording.views import View
 
 __all__ = ["Size", "Tensor"]
-
-
-class Size(tuple[int, ...]):
-    """A shape: a tuple of ints that also counts elements.
-
-    >>> Size((2, 3)).numel()
-    6
-    """
-
-    __slots__ = ()
-
-    def numel(self) -> int:
-        """The number of elements of a tensor of this shape."""
-        n = 1
-        for extent in self:
-            n *= extent
-        return n
-
-    def __repr__(self) -> str:
-        return f"torch.Size({list(self)})"
-
-    def __getitem__(self, item: Any) -> Any:
-        got = super().__getitem__(item)
-        return Size(got) if isinstance(item, slice) else got
-
-    def __add__(self, other: Any) -> Size:
-        return Size(super().__add__(tuple(other)))
 
 
 class Uncounted(list[int]):
@@ -190,7 +163,7 @@ class Tensor:
 
     @property
     def shape(self) -> Size:
-        return Size(self._array.shape)
+        return size_of(self._array.shape)
 
     @property
     def ndim(self) -> int:

@@ -112,7 +112,7 @@ NODES: dict[type, NodeKind] = {
     deque: NodeKind(
         lambda d: (d, d.maxlen), lambda children, maxlen: deque(children, maxlen), _indices
     ),
-    Size: NodeKind(lambda t: (t, None), lambda children, _: Size(children), _indices),
+    Size: NodeKind(lambda t: (t, None), lambda children, _: tuple(children), _indices),
 }
 MAPPINGS = (dict, OrderedDict, defaultdict)
 

@@ -367,6 +367,11 @@ nn.Linear(2, 2).apply(3)
 device("a")
 device(3.5)
 Size("a")
+Size([1, 2.5])
+Size([tensor(2.0)])
+Size([None])
+Size([2]) + (2.5,)
+Size([2]) + [3]
 Generator("gpu")
 finfo(int64)
 iinfo(float32)
@@ -401,7 +406,6 @@ OTHER = {
     'nn.functional.layer_norm(ones(2, 4), "4")': "a str is a sequence",
     "nn.functional.pad(ones(2), 3)": "one number is a list of one",
     'ones(2).type("a")': "a type may be a device, too",
-    'Size("a")': "a tuple of anything",
 }
 
 

@@ -194,6 +194,29 @@ def test_shapes(lib: Any) -> None:
     assert x.element_size() == x.itemsize == 4 and x.nbytes == 96
 
 
+SIZES = """
+x.shape + (5,)
+(5,) + x.shape
+x.shape * 2
+2 * x.shape
+x.shape[::2]
+t.Size([2, t.tensor(3)])
+t.Size([t.tensor([2]), True])
+t.Size(t.tensor([2, 3]))
+t.Size([2]) + (t.count_nonzero(x),)
+t.Size(n for n in (1, 2))
+t.Size()
+t.utils._pytree.tree_map(lambda n: n / 2, x.shape)
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("call", SIZES)
+def test_what_is_made_of_shapes_is_a_shape_of_ints(call: str) -> None:
+    torch = pytest.importorskip("torch")
+    ours, theirs = (eval(call, {"t": lib, "x": lib.ones(2, 3)}) for lib in (cugrad, torch))
+    assert repr(ours) == repr(theirs) and [*map(type, ours)] == [*map(type, theirs)]
+
+
 CASTS = ["float", "double", "half", "bfloat16", "int", "long", "short", "char", "byte", "bool"]
 
 
