@@ -156,6 +156,7 @@ from ._functions import (
     dot as dot,
     dropout as dropout,
     dropout_ as dropout_,
+    dsmm as dsmm,
     dsplit as dsplit,
     dstack as dstack,
     embedding as embedding,

@@ -112,6 +112,7 @@ from .runtime.absent import listed as _listed
 from .runtime.absent import refuse as _refuse
 from .runtime.dispatching import when_switched_on as _when_switched_on
 from .runtime.lazy import lazily as _lazily
+from .sparse import dsmm as dsmm
 from .sparse import smm as smm
 from .sparse import sparse_coo_tensor as sparse_coo_tensor
 from .sparse import spmm as spmm

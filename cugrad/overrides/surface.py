@@ -78,7 +78,7 @@ def _public() -> Iterator[tuple[str, Any, bool]]:
     unasked = _made_of_none()
     asking = {*functions.FUNCTIONS, *linalg.FUNCTIONS, *drawing.__all__, *factories.__all__,
               *random.__all__, *of_torch.__all__, *stacks.__all__, "_assert", "is_inference",
-              "norm_except_dim", "smm", "spmm"}  # fmt: skip
+              "norm_except_dim", "dsmm", "smm", "spmm"}  # fmt: skip
     for name in sorted(unasked | asking):
         function = getattr(library, name, None)
         if isinstance(function, FunctionType) and name not in _UNSEEN:

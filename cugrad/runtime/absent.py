@@ -128,7 +128,7 @@ ABSENT: dict[str, dict[str, str]] = {
         """,
         SPARSE: """
             ccol_indices_copy col_indices_copy crow_indices_copy indices_copy row_indices_copy
-            values_copy dsmm hsmm hspmm resize_as_sparse_ saddmm sspaddmm sparse_bs?_tensor
+            values_copy hsmm hspmm resize_as_sparse_ saddmm sspaddmm sparse_bs?_tensor
             sparse_cs?_tensor sparse_compressed_tensor
         """,
         NESTED: "nested",

@@ -16,6 +16,7 @@ from .making import METHODS as METHODS
 from .making import sparse_coo_tensor as sparse_coo_tensor
 from .parts import sum as sum
 from .products import addmm as addmm
+from .products import dsmm as dsmm
 from .products import mm as mm
 from .products import smm as smm
 from .products import spmm as spmm

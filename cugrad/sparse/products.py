@@ -13,7 +13,7 @@ from ..functions.shapes.copies import cat
 from ..tensor import Tensor
 from .coo import SparseTensor
 
-__all__ = ["addmm", "mm", "smm", "spmm"]
+__all__ = ["addmm", "dsmm", "mm", "smm", "spmm"]
 
 
 def mm(mat1: Any, mat2: Any) -> Tensor:
@@ -84,6 +84,11 @@ def _of_two(a: SparseTensor, b: SparseTensor) -> SparseTensor:
 
 def spmm(input: Any, mat2: Any) -> Tensor:
     """`sparse.mm` under the name that graph networks call it by."""
+    return mm(input, mat2)
+
+
+def dsmm(input: Any, mat2: Any) -> Tensor:
+    """`sparse.mm` under the name that packages for Gaussian processes call it by."""
     return mm(input, mat2)
 
 

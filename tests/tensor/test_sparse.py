@@ -28,6 +28,7 @@ a @ x
 a.mm(x)
 torch.sparse.mm(a, x)
 torch.spmm(a, x)
+torch.dsmm(a, x)
 torch.mv(a, z)
 torch.sparse.addmm(y[:, :2], a, x, beta=2, alpha=3)
 (a + b).to_dense()
