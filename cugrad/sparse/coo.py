@@ -322,15 +322,31 @@ class SparseTensor(Described):
         return summed(a if dtype is None else a.to(dtype), dim, keepdim)
 
     def op_transpose(self, a: SparseTensor, dim0: int, dim1: int) -> SparseTensor:
-        """Swaps two sparse dims."""
-        order = list(range(a.sparse_dim()))
-        first, second = dim0 % a.dim(), dim1 % a.dim()
-        if builtins.max(first, second) >= len(order):
-            raise NotImplementedError("transpose: of dense dims of a sparse tensor")
-        order[first], order[second] = order[second], order[first]
-        size = [a._size[d] for d in order] + list(a._size[len(order) :])
-        coalesced = a._coalesced and first == second
-        return SparseTensor(a._places[order], a._elements, size, coalesced)
+        """Swaps two sparse dims, or two dense ones."""
+        dims = list(range(a.dim()))
+        dims[dim0], dims[dim1] = dims[dim1], dims[dim0]
+        return self.op_permute(a, dims)
+
+    def op_permute(self, a: SparseTensor, dims: Any) -> SparseTensor:
+        from .parts import permuted
+
+        return permuted(a, dims)
+
+    def op_mT(self, a: SparseTensor) -> SparseTensor:
+        return self.op_transpose(a, -2, -1)
+
+    def op_cat(self, tensors: Any, dim: int = 0) -> SparseTensor:
+        from .parts import joined
+
+        return joined(tensors, dim)
+
+    def op_index_select(self, a: SparseTensor, index: Tensor, dim: int) -> SparseTensor:
+        from .parts import listed
+
+        return listed(a, dim, index)
+
+    def op_conj(self, a: SparseTensor) -> SparseTensor:
+        return a._with(a._elements.conj())
 
     def op_t(self, a: SparseTensor) -> SparseTensor:
         return a.t()
@@ -396,8 +412,6 @@ class SparseTensor(Described):
                 f"t() expects a tensor with <= 2 dimensions, but self is {self.dim()}D"
             )
         return self.op_transpose(self, 0, 1)
-
-    T = property(t)
 
     def select(self, dim: builtins.int, index: builtins.int) -> Tensor:
         from .parts import selected

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..autograd.recording.record import recorded
 from ..dtypes import dtype as DType
+from ..dtypes import promote_types
+from ..functions import FUNCTIONS
 from ..functions.creation.factories import tensor, zeros
-from ..ops.dims import canonical_dim
+from ..functions.creation.ranges import arange
+from ..functions.shapes.copies import cat
+from ..ops.dims import canonical_dim, canonical_dims
 from ..ops.table import ELEMENTWISE, TABLE
 from ..tensor import Tensor
 from .coo import SparseTensor
 
-__all__ = ["each_element", "part", "selected", "sum", "summed"]
+__all__ = ["each_element", "joined", "listed", "part", "permuted", "selected", "sum", "summed"]
 
 
 def selected(input: SparseTensor, dim: int, index: int) -> Tensor:
@@ -52,6 +57,69 @@ def part(input: SparseTensor, index: Any) -> Tensor:
                 "call to_dense(), or index_select of values()"
             )
     return result
+
+
+def permuted(input: SparseTensor, dims: Any) -> SparseTensor:
+    """The dims in another order; NotImplementedError where sparse and dense ones would mix."""
+    order, sparse = canonical_dims(dims, input.dim()), input.sparse_dim()
+    if sorted(order) != [*range(input.dim())]:
+        raise RuntimeError(
+            f"permute(sparse_coo): got dims {list(order)} of a tensor of {input.dim()} dims, "
+            "want each once"
+        )
+    front, behind = order[:sparse], [1 + d - sparse for d in order[sparse:]]
+    if any(d >= sparse for d in front):
+        raise NotImplementedError("permute: sparse dims of a tensor stand in front of dense ones")
+    size = [input.shape[d] for d in order]
+    coalesced = input.is_coalesced() and front == (*range(sparse),)
+    values = input._values().permute(0, *behind) if len(behind) > 1 else input._values()
+    return SparseTensor(input._indices()[list(front)], values, size, coalesced)
+
+
+def joined(tensors: Sequence[Any], dim: int) -> SparseTensor:
+    """Sparse tensors one behind the other along a sparse dim."""
+    first = tensors[0]
+    dim, sparse = canonical_dim(dim, first.dim()), first.sparse_dim()
+    if dim >= sparse or not all(isinstance(x, SparseTensor) for x in tensors):
+        raise NotImplementedError(
+            "cat: want sparse tensors alone, and one of their sparse dims; call to_dense()"
+        )
+    rest = [n for d, n in enumerate(first.shape) if d != dim]
+    kind, begin, places, values = first.dtype, 0, [], []
+    for x in tensors:
+        if x.sparse_dim() != sparse or [n for d, n in enumerate(x.shape) if d != dim] != rest:
+            raise RuntimeError(
+                f"cat: got sizes {list(first.shape)} and {list(x.shape)} with {sparse} and "
+                f"{x.sparse_dim()} sparse dims, want them equal but for the size of dim {dim}"
+            )
+        rows = [row + begin if d == dim else row for d, row in enumerate(x._indices().unbind())]
+        places.append(FUNCTIONS["stack"](rows))
+        values.append(x._values())
+        begin, kind = begin + x.shape[dim], promote_types(kind, x.dtype)
+    size = [*rest[:dim], begin, *rest[dim:]]
+    return SparseTensor(cat(places, 1), cat([v.to(kind) for v in values]), size)
+
+
+def listed(input: SparseTensor, dim: int, index: Tensor) -> SparseTensor:
+    """The parts at the places of a dim that `index` lists, in its order."""
+    dim, sparse = canonical_dim(dim, input.dim()), input.sparse_dim()
+    size = [index.numel() if d == dim else n for d, n in enumerate(input.shape)]
+    if index.numel() and not bool(((index >= 0) & (index < input.shape[dim])).all()):
+        raise IndexError(f"index_select(): index out of range in dim {dim} of {input.shape}")
+    index, places, values = index.reshape(-1).long(), input._indices(), input._values()
+    if dim >= sparse:
+        values = values.index_select(1 + dim - sparse, index)
+        return SparseTensor(places, values, size, input.is_coalesced())
+    order = places[dim].argsort(stable=True)
+    keys = places[dim].index_select(0, order)
+    first = FUNCTIONS["searchsorted"](keys, index)
+    counts = FUNCTIONS["searchsorted"](keys, index, right=True) - first
+    at = arange(index.numel(), device=index.device).repeat_interleave(counts)  # where it is listed
+    before = (counts.cumsum(0) - counts).index_select(0, at)
+    each = first.index_select(0, at) + arange(at.numel(), device=index.device) - before
+    each = order.index_select(0, each)
+    rows = [at if d == dim else row.index_select(0, each) for d, row in enumerate(places.unbind())]
+    return SparseTensor(FUNCTIONS["stack"](rows), values.index_select(0, each), size)
 
 
 def each_element(name: str, args: tuple[Any, ...], params: dict[str, Any]) -> Any:

@@ -56,6 +56,23 @@ torch.sparse.sum(a, (0, 1))
 a.t().to_dense()
 torch.t(a).to_dense()
 torch.transpose(a, 0, 1).to_dense()
+a.mT.to_dense()
+a.T.to_dense()
+a.mH.to_dense()
+a.H.to_dense()
+torch.adjoint(a).to_dense()
+a.permute(-1, 0).to_dense()
+torch.permute(a, (0, 1)).to_dense()
+torch.movedim(a, 0, 1).to_dense()
+torch.sparse_coo_tensor([[1, 0, 1]], y, (2, 4)).permute(0, 1).to_dense()
+torch.sparse_coo_tensor([[1, 0], [0, 1], [2, 2]], y[0, :2], (2, 3, 4)).mT.to_dense()
+torch.sparse_coo_tensor([[1, 0], [0, 1], [2, 2]], y[0, :2], (2, 3, 4)).permute(2, 0, 1).to_dense()
+torch.cat([a, b]).detach().to_dense()
+torch.cat([a, b.float(), a], -1).detach().to_dense()
+torch.index_select(a.detach(), 0, torch.tensor([2, 0, 2])).to_dense()
+a.detach().index_select(-1, torch.tensor([1, 3])).to_dense()
+a.detach().index_select(1, torch.tensor([], dtype=torch.int64)).to_dense()
+y.detach().to_sparse(1).index_select(1, torch.tensor([3, 1])).to_dense()
 a.transpose(0, 1).coalesce().indices()
 torch.sparse.mm(a, b.t()).to_dense()
 a.t() @ y
@@ -116,6 +133,10 @@ torch.sparse.FloatTensor([2, 3])
 torch.sparse.FloatTensor(a._indices(), [1.])
 a[7]
 a.select(2, 0)
+a.index_select(0, torch.tensor([3]))
+a.permute(0, 0)
+a.permute(0)
+torch.cat([a, b.t()])
 """.strip().splitlines()
 REFUSED = """
 torch.exp(a)
@@ -126,7 +147,7 @@ a[torch.tensor([0])]
 a ** a
 torch.relu_(a)
 a.reshape(12)
-torch.cat([a, a])
+torch.cat([a, y])
 a.sort()
 a.masked_fill(a > 0, 0)
 y.to_sparse(layout=torch.strided)
@@ -164,6 +185,31 @@ def test_values_and_gradients_are_pytorchs(call: str) -> None:
         a, b = ours[name].detach().numpy(), value.detach().numpy()
         assert a.shape == b.shape and a.dtype == b.dtype, name
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "torch.cat([a, b])",
+        "torch.cat([a, b, a], 1)",
+        "a.index_select(0, torch.tensor([2, 0, 2]))",
+        "b.index_select(1, torch.tensor([3, 1]))",
+        "torch.cat([a.T, b.mT]).T",
+    ],
+)
+def test_gradients_that_pytorch_lacks_are_those_of_dense_tensors(call: str) -> None:
+    """PyTorch differentiates neither `cat` nor `index_select` of sparse tensors."""
+    grads = []
+    for is_dense in (False, True):
+        own = names(cugrad)
+        a, b = (own[name].to_dense() if is_dense else own[name] for name in "ab")
+        out = eval(call, {**own, "a": a, "b": b})
+        out = out if is_dense else out.to_dense()
+        (out * out).sum().backward()
+        grads.append(
+            [out.tolist(), *(own[k].grad.tolist() for k in "vw" if own[k].grad is not None)]
+        )
+    assert grads[0] == grads[1]
 
 
 @pytest.mark.filterwarnings("ignore:torch.sparse.SparseTensor", "ignore:Sparse invariant checks")

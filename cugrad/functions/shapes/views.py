@@ -129,17 +129,17 @@ def t(input: Tensor) -> Tensor:
 
 def _T(self: Tensor) -> Tensor:
     """The tensor with its dims reversed."""
-    return recorded.permute(self, tuple(range(self._array.ndim))[::-1])
+    return recorded.permute(self, tuple(range(self.ndim))[::-1])
 
 
 def _mT(self: Tensor) -> Tensor:
     """The last two dims exchanged: every matrix of a batch transposed."""
-    if not self._array.ndim:
+    if not self.ndim:
         return _itself(self, "mT", "This function is the identity in these cases.")
-    if self._array.ndim < 2:
+    if self.ndim < 2:
         raise RuntimeError(
             "tensor.mT is only supported on matrices or batches of matrices. "
-            f"Got {self._array.ndim}-D tensor."
+            f"Got {self.ndim}-D tensor."
         )
     return recorded.mT(self)
 
@@ -318,17 +318,17 @@ def _squeeze(self: Tensor, *dim: Any, **named: Any) -> Tensor:
 
 def _H(self: Tensor) -> Tensor:
     """A matrix transposed and conjugated."""
-    if self._array.ndim not in (0, 2):
+    if self.ndim not in (0, 2):
         raise RuntimeError(
             "tensor.H is only supported on matrices (2-D tensors). "
-            f"Got {self._array.ndim}-D tensor; use x.mH for a batch."
+            f"Got {self.ndim}-D tensor; use x.mH for a batch."
         )
-    return adjoint(self) if self._array.ndim else _conjugated(self)
+    return adjoint(self) if self.ndim else _conjugated(self)
 
 
 def _mH(self: Tensor) -> Tensor:
     """The last two dims exchanged, and complex numbers conjugated."""
-    if not self._array.ndim:
+    if not self.ndim:
         return _conjugated(_itself(self, "mH", "Consider using x.conj()."))
     return adjoint(self)
 
@@ -353,7 +353,7 @@ def adjoint(input: Tensor) -> Tensor:
 
 
 def _conjugated(x: Tensor) -> Tensor:
-    return recorded.conj(x) if x._array.dtype.kind == "c" else x
+    return recorded.conj(x) if x.dtype.is_complex else x
 
 
 def _view_as(self: Tensor, other: Tensor) -> Tensor:
