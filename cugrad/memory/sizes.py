@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-__all__ = ["bytes_of", "free_host", "size"]
+__all__ = ["bytes_of", "enough", "free_host", "size"]
 
 HOST_FREE = 0.9  # of the host's free memory, that may be used where no limit is named
 
@@ -45,6 +45,18 @@ def size(nbytes: float) -> str:
         nbytes /= 1024
         del units[0]
     return f"{nbytes:.4g} {units[0]}"
+
+
+def enough(nbytes: int) -> str:
+    """Bytes for people who give them back as a limit: rounded up, so that they are not too few.
+
+    >>> size(1_062_700), enough(1_062_700)
+    ('1.013 MiB', '1.014 MiB')
+    """
+    more = nbytes
+    while bytes_of(size(more), "enough") < nbytes:
+        more += max(1, nbytes >> 15)  # of four digits the last is more than that
+    return size(more)
 
 
 def free_host() -> int:

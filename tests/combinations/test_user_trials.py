@@ -11,6 +11,7 @@ import pytest
 
 import cugrad as torch
 from cugrad import memory, profiler
+from cugrad.memory.sizes import bytes_of, enough
 from cugrad.profiler.__main__ import main
 from cugrad.utils.checkpoint import (
     checkpoint,
@@ -30,6 +31,11 @@ def test_sizes_are_numbers_or_text(tmp_path: Path) -> None:
             y = (x * 2).exp().sum()
         y.backward()
         assert saving.stats.unique_bytes == x.nbytes
+
+
+def test_a_size_that_is_named_as_the_least_is_enough() -> None:
+    for nbytes in [int(1.137**k) for k in range(240)]:
+        assert nbytes <= bytes_of(enough(nbytes), "limit") <= 1 + 1.001 * nbytes
 
 
 @pytest.mark.parametrize("given", ["8 parsecs", -1, "-3GB", True, "90%", "", (1,)])

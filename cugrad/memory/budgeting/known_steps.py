@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
-from ..sizes import size
+from ..sizes import enough, size
 from . import planning
 from .planning import KEEP, OFFLOAD, RECOMPUTE, moved
 
@@ -182,7 +182,7 @@ class Tuning:
                 beside = f" That is its forecast, of which it did not need {size(-more)}."
             raise BudgetError(
                 f"budget: {size(limit)} are too few: of the plans that were tried, the one that "
-                f"needs least took {size(least.peak)}. "
+                f"needs least took {enough(least.peak)}. "
                 f"{planning.holders(self.step, least.plan.placements, forecast)}{beside} {ADVICE}"
             )
         best = min(fitting or helped, key=lambda t: t.milliseconds)
@@ -328,7 +328,7 @@ def as_measured(step: planning.Step, peak: int) -> planning.Plan:
 def too_few(limit: int, plan: planning.Plan, needs: int) -> BudgetError:
     """The error for a limit that no plan fits: so many bytes are needed, with what comes later."""
     return BudgetError(
-        f"budget: {size(limit)} are too few: this step needs at least {size(needs)}, and room "
+        f"budget: {size(limit)} are too few: this step needs at least {enough(needs)}, and room "
         f"for an optimizer's state if that is yet to come. {plan.holders()} {ADVICE}"
     )
 
@@ -337,7 +337,7 @@ def ran_out(limit: int, least: int) -> BudgetError:
     """The error for a limit that a step exceeds that is measured, and did not come to its end."""
     return BudgetError(
         f"budget: {size(limit)} are too few: the first step, which sends away all that it can, "
-        f"needs at least {size(least)}. {ADVICE}"
+        f"needs at least {enough(least)}. {ADVICE}"
     )
 
 

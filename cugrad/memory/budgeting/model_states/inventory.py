@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ...sizes import free_host, size
+from ...sizes import enough, free_host, size
 from ...states.context import BEHIND, DURING
 from ...states.masters import steps_by_buckets
 from ...states.placed import tensors_in
@@ -211,7 +211,7 @@ class Inventory:
         fixed, of_step = self.layout.fixed, best.in_step
         more = f", and {size(least - of_step)} what the loop has and computes beside that"
         return BudgetError(
-            f"budget: {size(self.owner.limit)} are too few: {size(least)} are needed {when}, of "
+            f"budget: {size(self.owner.limit)} are too few: {enough(least)} are needed {when}, of "
             f"which {size(fixed)} are buffers and parameters too small to move, with gradients and "
             f"states, and {size(of_step - fixed)} the largest parameter with its gradient and "
             f"states{more if least > of_step else ''}; raise the limit, or divide that parameter"
@@ -224,7 +224,7 @@ class Inventory:
         whose = "free" if self.owner.host_limit is None else "allowed"
         advice = "" if self.disk is not None else ", or say disk=True"
         return BudgetError(
-            f"budget: the host needs at least {size(other.of_host)} ({kept}) for what "
+            f"budget: the host needs at least {enough(other.of_host)} ({kept}) for what "
             f"{size(self.owner.limit)} of the device have no room for, and {size(room)} are "
             f"{whose}; raise host_limit where there is more, or the limit{advice}"
         )
