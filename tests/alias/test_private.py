@@ -81,6 +81,9 @@ assert not is_traceable_wrapper_subclass(torch.ones(1))
 assert str(torch.qint8) == "torch.qint8"
 from torch.utils.model_zoo import load_url
 assert load_url is torch.hub.load_state_dict_from_url and torch.utils.model_zoo.load_url is load_url
+from torch.utils.model_zoo import tqdm
+with tqdm(total=2, disable=True) as bar: bar.update(2)
+bar.set_description("done"), bar.close()
 from torch._C._functorch import is_batchedtensor
 from torch._functorch.vmap import _add_batch_dim, tree_flatten
 torch.vmap(lambda x: [x, print(end="" if is_batchedtensor(x) else "no")][0])(torch.ones(2))
