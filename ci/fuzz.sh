@@ -2,7 +2,8 @@
 # Looks for what is wrong in combinations: runs what was ever found once more, then draws random programs
 # and compares them with PyTorch and with themselves in contexts that must not change them, and as on CUDA
 # where CuPy is installed (with CUGRAD_FUSED=1 in the environment its kernels are compiled and run on the
-# CPU, too); then changes files of every format that is read.
+# CPU, too); then draws training scripts of modules and optimizers, and compares them with PyTorch; then
+# changes files of every format that is read.
 #
 #   bash ci/fuzz.sh            for a minute, behind the programs that were once found
 #   bash ci/fuzz.sh 3600       for an hour; each difference is printed as a short script
@@ -35,11 +36,13 @@ status=0
 echo "== programs that were once found"
 "$python" -m pytest -q tests/combinations/test_programs.py -k once_found || status=1
 echo "== programs, from seed $seed"
-"$python" -m tests.support.programs --seed "$seed" --seconds "$((seconds * 6 / 10))" || status=1
+"$python" -m tests.support.programs --seed "$seed" --seconds "$((seconds * 5 / 10))" || status=1
 if "$python" -c 'import cupy' 2>/dev/null; then
   echo "== programs on the CuPy that NumPy plays"
   "$python" -m tests.support.programs --seed "$seed" --seconds "$((seconds * 3 / 10))" --device cuda || status=1
 fi
+echo "== training scripts"
+"$python" -m tests.support.scripts --seed "$seed" --seconds "$((seconds / 10))" || status=1
 echo "== files"
 "$python" -m tests.support.mutations --seed "$seed" --seconds "$((seconds / 10))" || status=1
 exit $status

@@ -190,8 +190,9 @@ class GradScaler:
             self.unscale_(optimizer)
         if not seen[FOUND]:
             raise AssertionError("No inf checks were recorded for this optimizer.")
-        seen["stage"] = STEPPED
-        return self._maybe_opt_step(optimizer, seen, *args, **kwargs)
+        result = self._maybe_opt_step(optimizer, seen, *args, **kwargs)
+        seen["stage"] = STEPPED  # unless it raised: then it may be called again
+        return result
 
     def _maybe_opt_step(
         self, optimizer: Any, optimizer_state: dict[str, Any], *args: Any, **kwargs: Any
@@ -212,9 +213,10 @@ class GradScaler:
             raise AssertionError("No inf checks were recorded for this optimizer.")
         optimizer.grad_scale, optimizer.found_inf = rest, _any_bad(seen, scale)
         try:
-            return optimizer.step(*args, **kwargs)
-        finally:
+            result = optimizer.step(*args, **kwargs)
             seen["stage"] = STEPPED
+            return result
+        finally:
             del optimizer.grad_scale, optimizer.found_inf
 
     def update(self, new_scale: float | Tensor | None = None) -> None:

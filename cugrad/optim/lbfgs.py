@@ -116,7 +116,7 @@ class LBFGS(Optimizer):
         first = with_gradients()
         state["func_evals"] += 1
         gradient = self._gather_flat_grad()
-        if gradient.abs().max() > group["tolerance_grad"]:
+        if not gradient.abs().max() <= group["tolerance_grad"]:  # also where it is nan
             run = _Run(self, with_gradients, group, state, float(first), gradient)
             for iteration in range(1, group["max_iter"] + 1):
                 if run.iterate(last=iteration == group["max_iter"]):

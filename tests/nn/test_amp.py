@@ -597,6 +597,26 @@ def test_a_scaler_is_copied_between_iterations(lib: Any) -> None:
     assert copy.deepcopy(scaler).state_dict() == scaler.state_dict()
 
 
+def test_a_step_that_raises_may_be_asked_for_again(lib: Any) -> None:
+    class Fails(lib.optim.SGD):
+        fails = True
+
+        def step(self) -> Any:
+            if self.fails:
+                raise ValueError("here")
+            return super().step()
+
+    w = lib.ones(2, requires_grad=True)
+    optimizer = Fails([w], lr=1.0)
+    scaler = lib.amp.GradScaler("cpu", init_scale=8.0)
+    scaler.scale(w.sum()).backward()
+    with pytest.raises(ValueError, match="here"):
+        scaler.step(optimizer)
+    optimizer.fails = False
+    scaler.step(optimizer)
+    assert w.tolist() == [0, 0]
+
+
 def test_cuda_amp_has_pytorchs_names() -> None:
     torch = pytest.importorskip("torch")
     amp = cugrad.cuda.amp

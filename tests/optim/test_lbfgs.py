@@ -87,6 +87,20 @@ def test_a_search_goes_on_in_the_other_library(search: str | None, torch: Any) -
             np.testing.assert_allclose(host(param), want, rtol=1e-6)
 
 
+def test_a_loss_that_is_nan_is_looked_at_again(lib: Any) -> None:
+    """As a number is: a comparison with nan ends no step."""
+    x, seen = lib.ones(2, requires_grad=True), []
+
+    def closure() -> Any:
+        seen.append(x.tolist())
+        loss = (x * float("nan")).sum()
+        loss.backward()
+        return loss
+
+    lib.optim.LBFGS([x], max_iter=3).step(closure)
+    assert len(seen) == 3
+
+
 def test_what_it_refuses() -> None:
     a, b = (cugrad.ones(1, requires_grad=True) for _ in range(2))
     with pytest.raises(ValueError, match="doesn't support per-parameter options"):

@@ -28,6 +28,8 @@ M = TypeVar("M", bound=Module)
 
 
 def _check_scores(scores: Tensor, of: Tensor, what: str) -> None:
+    if not isinstance(of, Tensor):
+        raise TypeError(f"prune: {what} must be Tensor, not {type(of).__name__}")
     if scores.shape != of.shape:
         raise AssertionError(
             f"importance_scores should have the same shape as {what}, got {scores.shape} vs "

@@ -1,0 +1,52 @@
+"""Training scripts drawn anew do in cugrad what they do in PyTorch, statement by statement."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch, the oracle, is not installed")
+
+from tests.support import ROOT
+from tests.support.scripts import ACCEPTED, difference_of, draw, shortened
+
+pytestmark = [pytest.mark.host_only, pytest.mark.slow]
+
+DRAWN = 60  # scripts: a number and not a time, for a verdict that is the same on any machine
+
+
+def test_scripts_of_a_new_seed() -> None:
+    """The seed is that of the run's programs. What is found is mended, and has a test of its own;
+    or a row of the page says why it is there, and a line of `accepted.txt` how it is known.
+    """
+    first = int(os.environ["CUGRAD_FUZZ_SEED"])
+    for seed in range(first, first + DRAWN):
+        script = draw(seed)
+        found = difference_of(script)
+        if found is not None:
+            script, found = shortened(script, found)
+            again = f"python -m tests.support.scripts --seed {seed} --count 1"
+            raise AssertionError("\n".join([f"{found}, again by: {again}", *script]))
+
+
+def test_a_difference_is_found_and_shortened(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = [
+        "net = nn.Sequential(nn.Linear(2, 2))", "fill(net)", "x = numbers(3, 2)", "log(net(x))",
+        "opt = optim.SGD(net.parameters(), lr=.1)", "net.eval()", "net(x).sum().backward()",
+        "opt.step()", "log(net(x))",
+    ]  # fmt: skip
+    assert difference_of(["net = fill(nn.Sequential(nn.Linear(2, 2)))", *script[2:]]) is None
+    monkeypatch.setattr("cugrad.optim.SGD.step", lambda self: None)
+    script[:2] = ["net = fill(nn.Sequential(nn.Linear(2, 2)))"]
+    found = difference_of(script)
+    assert found is not None and found.statement == "opt.step()" and found.where == "net.0.bias"
+    script, found = shortened(script, found)
+    assert script == [script[0], "x = numbers(3, 2)", "opt = optim.SGD(net.parameters(), lr=.1)",
+                      "net(x).sum().backward()", "opt.step()"]  # fmt: skip
+
+
+def test_what_is_accepted_stands_on_the_page() -> None:
+    page = (ROOT / "docs" / "torch-compatibility.md").read_text()
+    rows = {line.split(" | ")[0].strip("| ") for line in page.splitlines() if line[:1] == "|"}
+    assert {row for row, _, _ in ACCEPTED} <= rows

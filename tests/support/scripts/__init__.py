@@ -1,0 +1,14 @@
+"""Random training scripts, run beside PyTorch: modules, optimizers, schedulers, and what users do
+with them between the steps of a loop.
+
+`drawing.py` draws a script, a list of statements: a network of `networks.py`, an optimizer, and
+some of `table.py`. `running.py` runs one in both libraries, and compares all that they have after
+each statement: parameters, gradients, buffers, states of the optimizer, the keys of state dicts,
+what was printed, and the types of errors. `python -m tests.support.scripts --seconds 600` looks for
+news; what differs is shortened until each statement is needed.
+"""
+
+from .drawing import draw
+from .running import ACCEPTED, Difference, difference_of, shortened
+
+__all__ = ["ACCEPTED", "Difference", "difference_of", "draw", "shortened"]

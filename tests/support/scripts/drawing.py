@@ -1,0 +1,61 @@
+"""Draws a script: a network, an optimizer, perhaps a scheduler, and statements among steps."""
+
+from __future__ import annotations
+
+from random import Random
+
+from .networks import network
+from .table import OPTIMIZERS, PARAMETERS, SCHEDULERS, STATEMENTS, STEPS
+
+__all__ = ["draw"]
+
+NAMES = ["weight"] * 5 + ["bias"] * 2 + ["scale", "inner", "in_proj_weight", "weight_ih_l0"]
+
+
+def lines(table: str) -> list[str]:
+    """The lines of a table, each as often as it says."""
+    found = []
+    for line in table.strip().splitlines():
+        head, _, times = line.rpartition("  ")
+        found += [head] * int(times) if head and times.isdigit() else [line]
+    return found
+
+
+ALL = lines(STATEMENTS)
+
+
+def draw(seed: int) -> list[str]:
+    """The statements of a script."""
+    random = Random(seed)
+    net = network(random)
+
+    def optimizer() -> str:
+        text = random.choice(OPTIMIZERS.strip().splitlines())
+        return text.format(p=random.choice(PARAMETERS))
+
+    def scheduler() -> str:
+        return random.choice(SCHEDULERS.strip().splitlines())
+
+    script = [
+        f"x = {net.inputs}; y = t.arange(len(x)) % 3; cost = nn.CrossEntropyLoss()",
+        "spare = nn.Parameter(numbers(2)); scaler = t.amp.GradScaler('cpu', init_scale=8.)",
+        f"net = ready({net.text}, x)",
+        f"opt = optim.{optimizer()}",
+        f"sched = optim.lr_scheduler.{scheduler()}",
+    ]
+    steps = STEPS.strip().splitlines()
+    for _ in range(random.randint(3, 14)):
+        if random.random() < 0.3:
+            script.append(random.choice(steps))
+            continue
+        script.append(
+            random.choice(ALL).format(
+                i=random.choice([0, 0, 0, 1, 1, 2, -1]),
+                j=random.choice([0, 1, -1]),
+                w=random.choice(NAMES),
+                optimizer=optimizer(),
+                scheduler=scheduler(),
+            )  # fmt: skip
+        )
+    script.append(random.choice(steps))
+    return script

@@ -1,0 +1,222 @@
+"""Runs a script in PyTorch and in cugrad, statement by statement, and compares what they have."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import cugrad
+
+from .networks import PRELUDE
+
+__all__ = ["ACCEPTED", "Difference", "difference_of", "shortened"]
+
+# The row of the page, what a difference's text has, and the script's.
+ACCEPTED = tuple(
+    (*line.strip().split(" | "), "")[:3]
+    for line in Path(__file__).with_name("accepted.txt").read_text().splitlines()
+    if line.strip() and not line.startswith("#")
+)
+
+NEAR = {"float64": 1e-6, "float32": 2e-3, "float16": 1e-1, "bfloat16": 1e-1}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What is not as in PyTorch: of which statement, where, and both texts."""
+
+    line: int
+    statement: str
+    where: str
+    want: str
+    got: str
+    error: str = ""  # that both have raised
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """By which a shorter script is known to show the same."""
+        return self.statement, re.sub(r"\d+", "0", self.where)
+
+    def __str__(self) -> str:
+        begin = f"after {self.error} " if self.error and self.where != "error" else ""
+        return f"{begin}{self.where}: want {self.want[:300]}, got {self.got[:300]}"
+
+
+def plain(value: Any) -> Any:
+    """What is to be compared of a value: numbers, texts, and containers of them."""
+    if isinstance(value, (torch.Tensor, cugrad.Tensor)):
+        kind = str(value.dtype).removeprefix("torch.")
+        flags = ("requires grad" if value.requires_grad else "", type(value).__name__)
+        array = value.detach().to(cugrad.float64 if isinstance(value, cugrad.Tensor)
+                                  else torch.float64).numpy()  # fmt: skip
+        return Numbers(kind, np.array(array), flags)
+    if isinstance(value, dict):
+        return {plain(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return [plain(v) for v in value]
+    if isinstance(value, float):
+        return Numbers("float64", np.array(value), ())
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    return re.sub(r"0x[0-9a-f]+|\bcugrad\b|\btorch\b", "", str(value))
+
+
+@dataclass
+class Numbers:
+    kind: str
+    array: Any
+    flags: tuple[str, ...]
+    coarsest = "float64"  # the dtype that anything in the script may come of
+
+    def __str__(self) -> str:
+        return f"{self.kind}{self.array.tolist()} {' '.join(self.flags)}"
+
+    def is_as(self, other: Numbers) -> bool:
+        if (self.kind, self.flags, self.array.shape) != (
+            other.kind, other.flags, other.array.shape
+        ):  # fmt: skip
+            return False
+        near = max(NEAR.get(kind, 0) for kind in (self.kind, self.coarsest))
+        with np.errstate(all="ignore"):
+            scale = np.abs(self.array[np.isfinite(self.array)]).max(initial=1e-3)
+            return bool(
+                np.allclose(self.array, other.array, rtol=near, atol=near * scale, equal_nan=True)
+            )
+
+
+def builtin(kind: type) -> type:
+    """The class of Python's own that an error is of."""
+    return next(base for base in kind.__mro__ if base.__module__ == "builtins")
+
+
+def snapshot(names: dict[str, Any]) -> dict[str, Any]:
+    """All that a script's objects have now, by the way to it."""
+    seen: dict[str, Any] = {}
+    net, opt, sched = names.get("net"), names.get("opt"), names.get("sched")
+    if net is not None and hasattr(net, "named_parameters"):
+        for name, p in net.named_parameters(remove_duplicate=False):
+            seen[f"net.{name}"], seen[f"net.{name}.grad"] = plain(p), plain(p.grad)
+        for name, b in net.named_buffers(remove_duplicate=False):
+            seen[f"net.{name}"] = plain(b)
+        seen["keys"] = list(net.state_dict())
+        seen["training"] = [module.training for module in net.modules()]
+        seen["types"] = [type(module).__name__ for module in net.modules()]
+    if opt is not None:
+        groups = opt.param_groups
+        seen["groups"] = [
+            {k: plain(v) for k, v in group.items() if k != "params"} for group in groups
+        ]
+        every = [p for group in groups for p in group["params"]]
+        seen["sizes"] = [list(p.shape) for p in every]
+        seen["names"] = [group.get("param_names") for group in groups]
+        for place, p in enumerate(every):
+            if p in opt.state:
+                for key, value in opt.state[p].items():
+                    seen[f"state.{place}.{key}"] = plain(value)
+        seen["states"] = len(opt.state)
+    if sched is not None:
+        seen["rates"] = plain([group["lr"] for group in sched.optimizer.param_groups])
+        seen["epoch"] = sched.last_epoch if hasattr(sched, "last_epoch") else None
+    seen["loss"] = plain(names.get("loss"))
+    return seen
+
+
+def run(lib: Any, script: list[str]) -> list[dict[str, Any]]:
+    """What a library has behind each statement, the error that it raised, and what it printed."""
+    printed: list[Any] = []
+    names: dict[str, Any] = {
+        "t": lib, "log": lambda *values: printed.append([plain(v) for v in values]),
+        "__name__": "script",
+    }  # fmt: skip
+    found: list[dict[str, Any]] = []
+    default = lib.get_default_dtype()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            exec(PRELUDE, names)
+            for statement in script:
+                printed.clear()
+                error = ""
+                try:
+                    exec(statement, names)
+                except Exception as raised:
+                    error = builtin(type(raised)).__name__
+                    text = str(raised)
+                    found.append({"error": error, "text": text[:200], "printed": printed[:]})
+                else:
+                    found.append({"error": "", "text": "", "printed": printed[:]})
+                try:
+                    found[-1].update(snapshot(names))
+                except Exception as raised:
+                    found[-1]["snapshot"] = type(raised).__name__
+        finally:
+            lib.set_default_dtype(default)
+    return found
+
+
+def apart(want: Any, got: Any, where: str) -> tuple[str, str, str] | None:
+    """The first place where two values differ, and their texts."""
+    if isinstance(want, Numbers) and isinstance(got, Numbers):
+        return None if want.is_as(got) else (where, str(want), str(got))
+    if isinstance(want, dict) and isinstance(got, dict):
+        if list(want) != list(got) and set(want) != set(got):
+            return f"{where} keys", str(list(want)), str(list(got))
+        pairs = [(f"{where}.{key}", value, got[key]) for key, value in want.items()]
+    elif isinstance(want, list) and isinstance(got, list) and len(want) == len(got):
+        pairs = [(f"{where}.{i}", a, b) for i, (a, b) in enumerate(zip(want, got))]
+    else:
+        return None if want == got else (where, str(want), str(got))
+    return next(filter(None, (apart(a, b, place) for place, a, b in pairs)), None)
+
+
+# An error comes first, and what was printed, before what follows of them.
+FIRST = ("error", "printed", "snapshot")
+
+
+def difference_of(script: list[str]) -> Difference | None:
+    """The first thing that cugrad has otherwise than PyTorch."""
+    text = "\n".join(script)
+    coarse = {"half()": "float16", "float32": "float32"}
+    Numbers.coarsest = next((kind for word, kind in coarse.items() if word in text), "float64")
+    wants, gots = run(torch, script), run(cugrad, script)
+    for line, (statement, want, got) in enumerate(zip(script, wants, gots)):
+        said = want.pop("text", ""), got.pop("text", "")
+        for key in (*FIRST, *sorted((want.keys() | got.keys()) - set(FIRST))):
+            found = apart(want.get(key, "absent"), got.get(key, "absent"), key)
+            if found is not None:
+                where, a, b = found
+                if key == "error":
+                    a, b = f"{a} {said[0]}", f"{b} {said[1]}"
+                difference = Difference(line, statement, where, a, b, want["error"])
+                return None if is_accepted(difference, script[: line + 1]) else difference
+        if want["error"] and line < 5:
+            return None  # it has no network, or no optimizer
+    return None
+
+
+def is_accepted(difference: Difference, script: list[str]) -> bool:
+    """Whether it stands on the page."""
+    return any(
+        re.search(pattern, str(difference)) and re.search(text, "\n".join(script), re.S)
+        for _, pattern, text in ACCEPTED
+    )
+
+
+def shortened(script: list[str], difference: Difference) -> tuple[list[str], Difference]:
+    """The script without the statements that the difference does not need."""
+    script = script[: difference.line + 1]
+    place = len(script) - 2
+    while place >= 0:
+        fewer = script[:place] + script[place + 1 :]
+        found = difference_of(fewer)
+        if found is not None and found.kind == difference.kind:
+            script, difference = fewer[: found.line + 1], found
+            place = min(place, len(script) - 1)
+        place -= 1
+    return script, difference
