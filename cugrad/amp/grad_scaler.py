@@ -41,7 +41,8 @@ def _refresh_per_optimizer_state() -> dict[str, Any]:
 
 def _any_bad(seen: dict[str, Any], like: Tensor) -> Tensor:
     """1 if a gradient is not finite, else 0, where a tensor is."""
-    return reduce(recorded.maximum, [flag.to(like.device) for flag in seen[FOUND].values()])
+    flags = [flag.to(like.device) for flag in seen[FOUND].values()]
+    return reduce(recorded.maximum, flags) if flags else zeros_like(like)
 
 
 class GradScaler:
@@ -209,8 +210,6 @@ class GradScaler:
         rest = None if seen["stage"] is UNSCALED else scale * getattr(optimizer, "grad_scale", 1.0)
         if seen["stage"] is READY:
             seen[FOUND] = _unscaled(optimizer, full_like(scale, 1.0), allow_half=True)
-        if not seen[FOUND]:
-            raise AssertionError("No inf checks were recorded for this optimizer.")
         optimizer.grad_scale, optimizer.found_inf = rest, _any_bad(seen, scale)
         try:
             result = optimizer.step(*args, **kwargs)

@@ -617,6 +617,22 @@ def test_a_step_that_raises_may_be_asked_for_again(lib: Any) -> None:
     assert w.tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_step_without_gradients(lib: Any, fused: bool) -> None:
+    """Is none; a fused optimizer, which looks at the gradients itself, is asked all the same."""
+    v, w = lib.ones(2, requires_grad=True), lib.ones(2, requires_grad=True)
+    optimizer, scaler = lib.optim.Adam([w], fused=fused), lib.amp.GradScaler("cpu")
+    scaler.scale(v.sum()).backward()
+    if fused:
+        scaler.step(optimizer)
+    else:
+        with pytest.raises(AssertionError, match="No inf checks were recorded for this optimizer"):
+            scaler.step(optimizer)
+    with pytest.raises(AssertionError, match="No inf checks were recorded prior to update"):
+        scaler.update()
+    assert w.tolist() == [1, 1]
+
+
 def test_cuda_amp_has_pytorchs_names() -> None:
     torch = pytest.importorskip("torch")
     amp = cugrad.cuda.amp

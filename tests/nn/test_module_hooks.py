@@ -322,3 +322,16 @@ def test_a_module_keeps_its_hooks_as_they_are(lib: Any) -> None:
     assert [*module._forward_hooks_with_kwargs] == [*module._forward_hooks_always_called] == [first]
     assert [*module._forward_pre_hooks_with_kwargs] == [next(iter(module._forward_pre_hooks))]
     assert module._is_full_backward_hook is True and lib.nn.ReLU()._is_full_backward_hook is None
+
+
+def test_backward_hooks_are_not_asked_for_tangents(lib: Any) -> None:
+    """Nothing requires a gradient within `jvp` and `vmap`, so no node of theirs is made."""
+    layer, seen = lib.nn.Linear(2, 2), []
+    layer.register_full_backward_hook(lambda module, inputs, outputs: seen.append(inputs))
+    layer.register_full_backward_pre_hook(lambda module, outputs: seen.append(outputs))
+    x = lib.ones(3, 2)
+    with lib.no_grad():
+        want = x @ layer.weight.T
+    for call in (lib.func.jvp(layer, (x,), (x,))[1], lib.func.vmap(layer)(x) - layer.bias):
+        assert lib.allclose(call, want)
+    assert lib.func.jacfwd(layer)(x).shape == (3, 2, 3, 2) and not seen

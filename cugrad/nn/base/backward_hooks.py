@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ...autograd.function import Function
-from ...autograd.mode import state
+from ...autograd.mode import Level, state
 from ...autograd.transforms import running
 from ...backends.batched.arrays import BatchLevel
 from ...tensor import Tensor
@@ -124,8 +124,8 @@ def _passed(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int] | None,
     None for the latter two where no gradient will come.
     """
     places = [i for i, x in enumerate(values) if isinstance(x, Tensor)]
-    if running.transforms and isinstance(running.transforms[-1], BatchLevel):
-        return values, None, None  # no hooks inside vmap, whose tensors require no gradient there
+    if running.transforms and isinstance(running.transforms[-1], (BatchLevel, Level)):
+        return values, None, None  # no hooks inside vmap and jvp: nothing requires a gradient there
     if not (state.grad_enabled and any(values[i].requires_grad for i in places)):
         return values, None, None
     outputs = BackwardHookFunction.apply(*[values[i] for i in places])

@@ -84,7 +84,7 @@ class Numbers:
             return False
         near = max(NEAR.get(kind, 0) for kind in (self.kind, self.coarsest))
         with np.errstate(all="ignore"):
-            scale = np.abs(self.array[np.isfinite(self.array)]).max(initial=1e-3)
+            scale = np.abs(self.array[np.isfinite(self.array)]).max(initial=2e-2)
             return bool(
                 np.allclose(self.array, other.array, rtol=near, atol=near * scale, equal_nan=True)
             )

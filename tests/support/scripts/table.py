@@ -169,7 +169,7 @@ net.insert({i}, Does(lambda x: x * 1))
 net.extend([nn.Tanh(), fill(nn.Linear(3, 3))])
 net.pop(-1)
 del net[{i}]
-net = net[:{i}]
+net = net[:{i} or 1]
 net = nn.Sequential(net, nn.Tanh())
 net[{i}], net[{j}] = net[{j}], net[{i}]
 fill(net)
@@ -182,8 +182,8 @@ loss = cost(t.func.functional_call(net, {{name: p * 2 for name, p in net.named_p
 loss = cost(t.func.functional_call(net, (dict(net.named_parameters()), dict(net.named_buffers())), (x,)), y)
 log(t.func.vmap(lambda a, b: cost(net(a[None]), b[None]))(x, y))
 stacked, buffers = t.func.stack_module_state([net, copy.deepcopy(net)]); log(t.func.vmap(lambda p, b: t.func.functional_call(net, (p, b), (x,)))(stacked, buffers))
-log(t.func.jvp(lambda *a: t.func.functional_call(net, dict(zip(dict(net.named_parameters()), a)), (x,)), tuple(net.parameters()), tuple(net.parameters())))
-log(t.autograd.functional.vhp(lambda *a: cost(t.func.functional_call(net, dict(zip(dict(net.named_parameters()), a)), (x,)), y), tuple(net.parameters()), tuple(net.parameters())))
+log(t.func.jvp(lambda *a: t.func.functional_call(net, dict(zip(dict(net.named_parameters()), a)), (x,)), (*net.parameters(), spare), (*net.parameters(), spare)))
+log(t.autograd.functional.vhp(lambda *a: cost(t.func.functional_call(net, dict(zip(dict(net.named_parameters()), a)), (x,)), y), (*net.parameters(), spare), (*net.parameters(), spare)))
 ema = optim.swa_utils.AveragedModel(net)
 ema = optim.swa_utils.AveragedModel(net, multi_avg_fn=optim.swa_utils.get_ema_multi_avg_fn(.9), use_buffers=True)
 ema.update_parameters(net); log(ema(x))
