@@ -61,14 +61,11 @@ class FollowedModel:
 
     def place_all(self) -> None:
         """Places what there is."""
-        weights, gradients, _ = self.steps.windows
+        weights = self.steps.weights
         if self.device is not None:
             self._move_buffers(self.device)
         for param in params_of(self.model):
-            for tensor, window in ((param, weights), (param._grad, gradients)):
-                home = home_of(tensor)
-                if home is not None:
-                    home.move(window)
+            self._take_over(param)
             self.place(param)
         self.device = None  # what is on the CPU from now on was moved there
         self.weights = len(weights.members)
@@ -77,10 +74,19 @@ class FollowedModel:
         """Has states leave, now and after each step."""
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
+                for param in group["params"]:  # those that are the model's no more, too
+                    self._take_over(param)
                 for home in self.steps.homes_of_states(optimizer, group["params"]):
                     home.move(self.steps.states)
             if self.moves:
                 self._follow(optimizer, clock)
+
+    def _take_over(self, param: Tensor) -> None:
+        """Takes what another context has placed of a parameter, and has left there."""
+        for tensor, window in ((param, self.steps.weights), (param._grad, self.steps.gradients)):
+            home = home_of(tensor)
+            if home is not None:
+                home.move(window)
 
     def end(self) -> None:
         """Follows nothing any more."""

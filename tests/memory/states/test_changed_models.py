@@ -296,3 +296,30 @@ def test_an_optimizer_that_no_context_knows_steps_weights_that_are_elsewhere(pla
         return [program.losses, arrays_of(list(program.net.parameters()))]
 
     assert same(run(PLACES[place]), run({}))
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_another_context_goes_on_with_a_changed_program(change: Callable[[Program], Any]) -> None:
+    """Also with what is the model's no more, of which the gradient is there, and is stepped."""
+
+    def run(several: tuple[str, str]) -> Any:
+        program = Program()
+        program.optimizer.zero_grad = lambda: program.net.zero_grad()
+        try:
+            for k, place in enumerate(several):
+                options: Any = {"min_bytes": 512, "window": "3KiB", "bring_back": bool(k)}
+                with memory.offload_states(
+                    program.net, program.optimizer, **options, **PLACES.get(place, {})
+                ):
+                    for step in range(3):
+                        program.step(change if (k, step) == (0, 1) else None, WHEN[2])
+        except (TypeError, ValueError, RuntimeError) as error:
+            return type(error)
+        return [program.losses, arrays_of(list(program.net.parameters()))]
+
+    cases = [("all on the host", "all on the host"), *product(PLACES, PLACES)]
+    if not os.environ.get("CUGRAD_ALL_STATES"):
+        cases = [cases[0], *Random(change.__name__).sample(cases, DRAWN)]
+    plain = run(("", ""))
+    for several in cases:
+        assert same(run(several), plain), several
