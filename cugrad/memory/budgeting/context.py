@@ -377,7 +377,7 @@ class budget(OfModel, saved_tensors_hooks):
     def _backward_has_ended(self) -> None:
         """What comes now is not planned: optimizers, evaluations."""
         self._run = None
-        self._limiter.own = 0 if self._states is None else self._states.beside_step
+        self._limiter.own = 0 if self._states is None else self._states.pass_ends()
         if self._measuring is None and self._first is not None:  # also of one that went otherwise
             self._look(self._events - 1)
 

@@ -113,6 +113,8 @@ def losses(
         ([128] * 7, averages, 0, 700_000),
         ([128] * 8, trains_more, 4, 900_000),
         ([128] * 8, has_one_more_layer, 0, 1_150_000),
+        ([16] * 8, has_one_more_layer, 0, 890_000),  # what the optimizer's step takes grows
+        ([16] * 8, has_one_more_layer, 0, 1_090_000),
     ],
 )
 def test_a_limit_is_enough_where_it_was_with_them_from_the_start(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ....autograd.mode import state as grad_mode
 from ...offloading.engine import engine_of
 from ...states.context import offload_states
+from ...states.masters import steps_by_buckets
 from ...states.steps import home_of
 from ..known_steps import BudgetError, shifted
 from ..measuring import BLOCK, mark
@@ -73,6 +74,9 @@ class StatesOfBudget(Chooser):
         self._kinds: list[MeasuredStep] = []  # the steps by which places were chosen before
         self._others = 0  # bytes of the device that are not the model's, in the first step
         self._over: int | None = None  # the same when it was last begun anew, behind the first step
+        self.turns = self._turns = 0  # passes that have ended, and had as the last step began
+        self._before = 0  # bytes of the device in use at most, before the step of an optimizer
+        self._steps_over = 0  # steps of optimizers that took more than the limit
 
     def on_device(self) -> tuple[int, ...]:
         """Bytes of what is placed that the device has now, of each kind."""
@@ -89,6 +93,11 @@ class StatesOfBudget(Chooser):
     def beside_step(self) -> int:
         """Bytes that a step of the optimizer takes beside what is placed."""
         return 0 if self.chosen is None else self.chosen.beside_step
+
+    def pass_ends(self) -> int:
+        """Forward and backward have ended; the same, for what comes now."""
+        self.turns += 1
+        return self.beside_step
 
     def empty(self) -> None:
         """Has all leave that can: a step is measured that takes as little as any."""
@@ -278,6 +287,8 @@ class StatesOfBudget(Chooser):
         """Leaves all where it is."""
         while self._handles:
             self._handles.pop().remove()
+        if self._before:  # a step that has not come to its end
+            self.owner._of_device.raise_peak_memory_stats(self._before)
         self.owner._limiter.unload = None
         context, self.context = self.context, None
         if context is not None:
@@ -330,9 +341,32 @@ class StatesOfBudget(Chooser):
             self.owner._measuring.pause()
         if self._seen is None:
             self._others = max(self._others, self._others_now())
+        self._before, self._turns = self.owner._of_device.max_memory_allocated(), self.turns
+        self.owner._of_device.reset_peak_memory_stats()
+
+    def _stepped(self) -> int:
+        """The most bytes in use within a step of an optimizer; 0 if it has run passes itself."""
+        most = self.owner._of_device.max_memory_allocated()
+        self.owner._of_device.raise_peak_memory_stats(self._before)
+        self._before = 0
+        return most if self.turns == self._turns else 0
+
+    def _is_over(self, stepped: int, seen: Any) -> bool:
+        """Whether a step of an optimizer had too little room with places that were chosen, and
+        others may have more; says so.
+        """
+        if stepped <= self.owner.limit or not self.tried:
+            return False
+        if seen is None or seen.steps:  # else that is said of the step that was measured
+            self.owner._lessons.check(stepped, "what the optimizer's step takes has grown")
+        self.owner._lessons.told = max(self.owner._lessons.told, stepped)
+        self._steps_over += 1
+        by_buckets = all(map(steps_by_buckets, self.optimizers))
+        return seen is not None and by_buckets and self._steps_over <= MISSES
 
     def _after_step(self, optimizer: Any, *args: Any) -> None:
         """A step has ended: what it has taught says where all goes."""
+        stepped = self._stepped()
         if self._paced_by not in (None, optimizer):
             return
         if not self.tried:
@@ -342,8 +376,9 @@ class StatesOfBudget(Chooser):
         lessons = self.owner._lessons
         seen, passes = lessons.take_latest(), max(self.passes, 1)
         self.passes = 0
-        if lessons.lacking is not None and self.tried:
-            self._make_do(passes)
+        is_over = self._is_over(stepped, seen)
+        if self.tried and (is_over or lessons.lacking is not None):
+            self._make_do(passes, seen if is_over else None, stepped - self.owner.limit)
             return
         if seen is None or self.settled:
             return
@@ -374,12 +409,13 @@ class StatesOfBudget(Chooser):
         if len(self._ends) > LEARNS + TIMED:
             self._revise(seen.peak)
 
-    def _make_do(self, passes: int | None = None) -> None:
+    def _make_do(self, passes: int | None = None, stepped: Any = None, over: int = 0) -> None:
         """Takes other places, as the last step had no room with these: it is of another kind than
-        those before, or beside more. Where no others seem to do, the next step is measured as the
-        first one was, with all elsewhere.
+        those before, or beside more, or, `stepped`, the optimizer's was `over` the limit. Where no
+        others seem to do, the next step is measured as the first one was, with all elsewhere.
         """
-        lessons, lacking, seen = self.owner._lessons, self.owner._lessons.lacking, self._seen
+        lessons, seen = self.owner._lessons, self._seen
+        lacking, is_said = lessons.lacking or stepped, lessons.lacking is None
         before, lessons.lacking, others = self.chosen, None, self._others_now()
         assert lacking is not None and before is not None
         if lacking.steps and self._over is not None:
@@ -387,9 +423,12 @@ class StatesOfBudget(Chooser):
                 raise lessons.lack  # it was begun anew beside the same, which has not helped
         self.settled = False
         self._ends.clear()
+        self._is_moving = True  # what that computes begins no step
         self.inventory.count()  # of what is trained there may be more, too
+        self._is_moving = False
         if not lacking.steps:  # it was measured just now
-            lessons.check_first(lacking.peak)
+            if not is_said:
+                lessons.check_first(lacking.peak)
             self._know(seen)
             self._see(lacking, passes or (1 if seen is None else seen.passes))
             self._others = others
@@ -400,6 +439,9 @@ class StatesOfBudget(Chooser):
         if self._seen is not None:
             with suppress(BudgetError):
                 anew = self._chosen_anew()
+                if stepped is not None and anew.is_same(before):  # it takes more than is known
+                    self._seen.less += max(over, 0)
+                    anew = self._chosen_anew()
         if anew is None or anew.is_same(before):
             self._know(self._seen)
             self._seen, self.tried, self.measured, self._over = None, [], {}, others
