@@ -333,5 +333,5 @@ def test_backward_hooks_are_not_asked_for_tangents(lib: Any) -> None:
     with lib.no_grad():
         want = x @ layer.weight.T
     for call in (lib.func.jvp(layer, (x,), (x,))[1], lib.func.vmap(layer)(x) - layer.bias):
-        assert lib.allclose(call, want)
+        assert lib.allclose(call, want, atol=1e-5)
     assert lib.func.jacfwd(layer)(x).shape == (3, 2, 3, 2) and not seen
