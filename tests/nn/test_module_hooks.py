@@ -324,6 +324,7 @@ def test_a_module_keeps_its_hooks_as_they_are(lib: Any) -> None:
     assert module._is_full_backward_hook is True and lib.nn.ReLU()._is_full_backward_hook is None
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")  # PyTorch's own use of it
 def test_backward_hooks_are_not_asked_for_tangents(lib: Any) -> None:
     """Nothing requires a gradient within `jvp` and `vmap`, so no node of theirs is made."""
     layer, seen = lib.nn.Linear(2, 2), []
