@@ -209,6 +209,26 @@ class SparseTensor(Described):
 
     __imul__, __itruediv__ = mul_, div_
 
+    def add_(self, other: Any, *, alpha: Any = 1) -> SparseTensor:
+        """Adds another sparse tensor of this size, in place."""
+        return self._becomes_sum("add_", other, alpha)
+
+    def sub_(self, other: Any, *, alpha: Any = 1) -> SparseTensor:
+        """Subtracts another sparse tensor of this size, in place."""
+        return self._becomes_sum("sub_", other, -alpha)
+
+    __iadd__, __isub__ = add_, sub_
+
+    def _becomes_sum(self, name: str, other: Any, alpha: Any) -> SparseTensor:
+        if not isinstance(other, SparseTensor):
+            raise NotImplementedError(f"{name}: want another sparse tensor; use {name[:-1]}()")
+        if state.grad_enabled and self.requires_grad and self.is_leaf:
+            raise RuntimeError(
+                "a leaf Variable that requires grad is being used in an in-place operation."
+            )
+        (other if alpha == 1 else other * alpha).add_into(self)
+        return self
+
     def _scaled(self, name: str, other: Any) -> SparseTensor:
         if isinstance(other, Tensor) and other.dim():
             raise NotImplementedError(
@@ -334,6 +354,11 @@ class SparseTensor(Described):
 
     def op_mT(self, a: SparseTensor) -> SparseTensor:
         return self.op_transpose(a, -2, -1)
+
+    def op_unsqueeze(self, a: SparseTensor, dim: int) -> SparseTensor:
+        from .parts import widened
+
+        return widened(a, dim)
 
     def op_cat(self, tensors: Any, dim: int = 0) -> SparseTensor:
         from .parts import joined

@@ -17,7 +17,9 @@ from ..ops.table import ELEMENTWISE, TABLE
 from ..tensor import Tensor
 from .coo import SparseTensor
 
-__all__ = ["each_element", "joined", "listed", "part", "permuted", "selected", "sum", "summed"]
+__all__ = [
+    "each_element", "joined", "listed", "part", "permuted", "selected", "sum", "summed", "widened",
+]  # fmt: skip
 
 
 def selected(input: SparseTensor, dim: int, index: int) -> Tensor:
@@ -74,6 +76,17 @@ def permuted(input: SparseTensor, dims: Any) -> SparseTensor:
     coalesced = input.is_coalesced() and front == (*range(sparse),)
     values = input._values().permute(0, *behind) if len(behind) > 1 else input._values()
     return SparseTensor(input._indices()[list(front)], values, size, coalesced)
+
+
+def widened(input: SparseTensor, dim: int) -> SparseTensor:
+    """A dim of one element more, sparse up to behind the sparse ones."""
+    dim, sparse = canonical_dim(dim, input.dim() + 1), input.sparse_dim()
+    size = [*input.shape[:dim], 1, *input.shape[dim:]]
+    places, values = input._indices(), input._values()
+    if dim > sparse:
+        return SparseTensor(places, values.unsqueeze(1 + dim - sparse), size, input.is_coalesced())
+    row = zeros((1, places.shape[1]), dtype=places.dtype, device=places.device)
+    return SparseTensor(cat([places[:dim], row, places[dim:]]), values, size, input.is_coalesced())
 
 
 def joined(tensors: Sequence[Any], dim: int) -> SparseTensor:

@@ -67,6 +67,10 @@ torch.movedim(a, 0, 1).to_dense()
 torch.sparse_coo_tensor([[1, 0, 1]], y, (2, 4)).permute(0, 1).to_dense()
 torch.sparse_coo_tensor([[1, 0], [0, 1], [2, 2]], y[0, :2], (2, 3, 4)).mT.to_dense()
 torch.sparse_coo_tensor([[1, 0], [0, 1], [2, 2]], y[0, :2], (2, 3, 4)).permute(2, 0, 1).to_dense()
+a.detach().unsqueeze(0).to_dense()
+torch.unsqueeze(a.detach(), -1).to_dense()
+a.detach().coalesce().unsqueeze(1).coalesce().indices()
+torch.sparse_coo_tensor([[1, 0, 1]], y.detach(), (2, 4)).unsqueeze(2).to_dense()
 torch.cat([a, b]).detach().to_dense()
 torch.cat([a, b.float(), a], -1).detach().to_dense()
 torch.index_select(a.detach(), 0, torch.tensor([2, 0, 2])).to_dense()
@@ -195,10 +199,12 @@ def test_values_and_gradients_are_pytorchs(call: str) -> None:
         "a.index_select(0, torch.tensor([2, 0, 2]))",
         "b.index_select(1, torch.tensor([3, 1]))",
         "torch.cat([a.T, b.mT]).T",
+        "a.unsqueeze(1)",
+        "torch.unsqueeze(b, -1)",
     ],
 )
 def test_gradients_that_pytorch_lacks_are_those_of_dense_tensors(call: str) -> None:
-    """PyTorch differentiates neither `cat` nor `index_select` of sparse tensors."""
+    """PyTorch differentiates none of `cat`, `index_select` and `unsqueeze` of sparse tensors."""
     grads = []
     for is_dense in (False, True):
         own = names(cugrad)
@@ -233,6 +239,32 @@ def test_errors_have_pytorchs_type(call: str) -> None:
         eval(call, names(cugrad))
 
 
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+@pytest.mark.parametrize("call", ["x += b", "x -= b", "x.add_(b, alpha=3)", "x.sub_(b, alpha=2)"])
+def test_sums_in_place(call: str) -> None:
+    torch = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")
+    results = []
+    for lib in (cugrad, torch):
+        own = names(lib)
+        x = own["x"] = own["a"].detach().clone()
+        own["b"] = own["b"].detach()
+        exec(call, own)
+        assert own["x"] is x
+        results.append(x.to_dense().tolist())
+        own["x"] = x.detach().clone().requires_grad_()
+        with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
+            exec(call, own)
+    assert results[0] == results[1]
+
+
+def test_gradients_go_through_sums_in_place() -> None:
+    own = names(cugrad)
+    x = own["a"] * 1
+    x.sub_(own["b"], alpha=2)
+    x.to_dense().sum().backward()
+    assert own["v"].grad.tolist() == [1] * 5 and own["w"].grad.tolist() == [-2] * 4
+
+
 @pytest.mark.parametrize("call", REFUSED)
 def test_what_has_no_sparse_form_says_so(call: str) -> None:
     with pytest.raises(NotImplementedError, match="want"):
@@ -241,7 +273,7 @@ def test_what_has_no_sparse_form_says_so(call: str) -> None:
 
 def test_changes_in_place_that_a_sparse_tensor_has_not_say_so(device: str) -> None:
     x = cugrad.eye(2, device=device).to_sparse()
-    for change in (lambda x: x.sin_(), lambda x: x.add_(x), lambda x: x.neg_()):
+    for change in (lambda x: x.sin_(), lambda x: x.exp_(), lambda x: x.neg_()):
         with pytest.raises(NotImplementedError, match="_: got a sparse tensor, want a dense one"):
             change(x)
 
