@@ -78,6 +78,11 @@ def _get_tracing_state() -> None:
     """Nothing is traced."""
 
 
+def _is_tracing() -> bool:
+    """False: nothing is traced."""
+    return False
+
+
 def _log_api_usage_once(event: str) -> None:
     """Uses are not counted."""
 

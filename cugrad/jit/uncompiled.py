@@ -6,15 +6,16 @@ import functools
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, NoReturn
 
+from ..futures import Future
 from ..nn import Module
 from ..runtime.absent import PAGE
 
 __all__ = [
-    "Attribute", "Final", "RecursiveScriptModule", "ScriptFunction", "ScriptModule",
-    "TracedModule", "annotate", "enable_onednn_fusion", "export", "freeze", "ignore", "interface",
-    "is_scripting", "is_tracing", "isinstance", "load", "onednn_fusion_enabled",
+    "Attribute", "Final", "Future", "RecursiveScriptModule", "ScriptFunction", "ScriptModule",
+    "TracedModule", "annotate", "enable_onednn_fusion", "export", "fork", "freeze", "ignore",
+    "interface", "is_scripting", "is_tracing", "isinstance", "load", "onednn_fusion_enabled",
     "optimize_for_inference", "save", "script", "script_if_tracing", "script_method", "trace",
-    "trace_module", "unused",
+    "trace_module", "unused", "wait",
 ]  # fmt: skip
 
 _isinstance = isinstance
@@ -109,6 +110,22 @@ def isinstance(obj: Any, target_type: Any) -> bool:
 def is_scripting() -> bool:
     """False."""
     return False
+
+
+def fork(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
+    """The future of `func(*args, **kwargs)`, which is called at once: Python runs as it is.
+
+    >>> wait(fork(abs, -2))
+    2
+    """
+    future: Future[Any] = Future()
+    future.set_result(func(*args, **kwargs))
+    return future
+
+
+def wait(future: Future[Any]) -> Any:
+    """What the function has returned that `fork` was given."""
+    return future.wait()
 
 
 def is_tracing() -> bool:

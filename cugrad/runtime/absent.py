@@ -201,9 +201,9 @@ ABSENT: dict[str, dict[str, str]] = {
     "cuda.streams": {CUPY_STREAM: "ExternalStream"},
     "jit": {
         COMPILED: """
-            CompilationUnit Error Future annotations export_opnames fork frontend
+            CompilationUnit Error annotations export_opnames frontend
             generate_bytecode mobile set_fusion_strategy strict_fusion supported_ops
-            unsupported_tensor_ops wait
+            unsupported_tensor_ops
         """,
         QUANTIZED: "quantized",
     },

@@ -87,6 +87,21 @@ bar.set_description("done"), bar.close()
 from torch._C._functorch import is_batchedtensor
 from torch._functorch.vmap import _add_batch_dim, tree_flatten
 torch.vmap(lambda x: [x, print(end="" if is_batchedtensor(x) else "no")][0])(torch.ones(2))
+from torch._vmap_internals import _vmap
+assert _vmap(torch.sum)(torch.ones(2, 3)).tolist() == [3, 3]
+from torch.autograd.functional import (
+    _as_tuple, _construct_standard_basis_for, _grad_postprocess, _tuple_postprocess,
+)
+tall, wide = _construct_standard_basis_for((torch.ones(2), torch.ones(1).double()), (2, 1))
+assert tall.tolist() == [[1, 0], [0, 1], [0, 0]] and wide.tolist() == [[0], [0], [1]]
+assert wide.dtype == torch.float64 and tall.is_contiguous()
+was_tuple, (one,) = _as_tuple(tall.requires_grad_(), "inputs", "f")
+assert not was_tuple and one is tall and _as_tuple((one,), "", "") == (True, (one,))
+assert _tuple_postprocess(((1,),), (False, False)) == 1 and _tuple_postprocess((1,), True) == (1,)
+assert not _grad_postprocess((tall * 2,), create_graph=False)[0].requires_grad
+assert not torch._C._is_tracing()
+future = torch.jit.fork(lambda x, y: x + y, 1, y=2)
+assert isinstance(future, torch.jit.Future) and torch.jit.wait(future) == future.wait() == 3
 assert not is_batchedtensor(torch.ones(1)) and tree_flatten([1, (2,)])[0] == [1, 2]
 from torch.nn.utils._named_member_accessor import swap_tensor
 layer = torch.nn.BatchNorm1d(2)

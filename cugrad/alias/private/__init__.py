@@ -65,6 +65,15 @@ NAMES = {
     **{f"nn.functional.{n}": f"nn.modules.utils.{n}" for n in ("_single", "_pair", "_triple")},
     **{f"{n}._VF": f"{_SOME}._VF" for n in ("nn.functional", "nn.modules.rnn")},
     **{f"{n}._Reduction": f"{_SOME}._Reduction" for n in ("nn.functional", "nn.modules.loss")},
+    **{
+        f"autograd.functional.{name}": f"{_SOME}.{name}"
+        for name in (
+            "_as_tuple",
+            "_construct_standard_basis_for",
+            "_grad_postprocess",
+            "_tuple_postprocess",
+        )
+    },
     "nn.modules.conv._reverse_repeat_tuple": "nn.modules.utils._reverse_repeat_tuple",
     "nn.modules.module._addindent": f"{_SOME}._addindent",
     "nn.init._calculate_correct_fan": "nn.init._fan",
@@ -93,6 +102,7 @@ PATHS = {
     "_functorch": "alias.private._functorch",
     "_functorch.config": "alias.paths.functorch_config",
     "_functorch.vmap": "alias.private._functorch",
+    "_vmap_internals": "alias.private._functorch",
     "_custom_ops": "alias.paths.library",
     "_higher_order_ops": "alias.private._higher_order_ops",
     "_higher_order_ops.associative_scan": "alias.private._higher_order_ops.associative_scan",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 from ...amp import autocast
 from ...autograd.mode import no_grad
 from ...distributions.positive import gamma_draws
 from ...distributions.unit_interval import Dirichlet
+from ...functions.creation.factories import eye
 from ...nn.base.global_hooks import common
 from ...nn.modules.module import Module
 from ...nn.stateless import in_place_of
@@ -34,6 +36,46 @@ Graph, Node, Value = (refusal(f"torch._C.{name}", _JIT) for name in ("Graph", "N
 
 class JitError(RuntimeError):
     """torch.jit's error from compiled code; nothing is compiled, so it never comes."""
+
+
+def _construct_standard_basis_for(
+    tensors: tuple[Tensor, ...], tensor_numels: tuple[int, ...]
+) -> tuple[Tensor, ...]:
+    """The unit vectors of all elements as rows, in a matrix for each tensor's part of them."""
+    total = sum(tensor_numels)
+    if not tensors or len(tensors) != len(tensor_numels):
+        raise AssertionError(f"got {len(tensors)} tensors and {len(tensor_numels)} sizes of them")
+    ends = [*accumulate(tensor_numels)]
+    return tuple(
+        eye(total, dtype=x.dtype, device=x.device)[:, end - n : end].clone()
+        for x, n, end in zip(tensors, tensor_numels, ends)
+    )
+
+
+def _as_tuple(inp: Any, arg_name: str = "", fn_name: str = "") -> tuple[bool, tuple[Tensor, ...]]:
+    """Whether it is a tuple of tensors, and it as one; TypeError for anything else."""
+    values = inp if isinstance(inp, tuple) else (inp,)
+    for value in values:
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                f"The {arg_name} given to {fn_name} must be either a Tensor or a tuple of Tensors "
+                f"but got {type(value).__name__}."
+            )
+    return values is inp, values
+
+
+def _tuple_postprocess(res: Any, to_unpack: bool | tuple[bool, bool]) -> Any:
+    """What stands in tuples of one, in those that are not to stay: (outer, inner), or the one."""
+    outer, inner = to_unpack if isinstance(to_unpack, tuple) else (to_unpack, True)
+    res = res if inner else tuple(each[0] for each in res)
+    return res if outer else res[0]
+
+
+def _grad_postprocess(inputs: Any, create_graph: bool) -> Any:
+    """The tensors, in tuples in tuples, without their graph unless it is to stay."""
+    if isinstance(inputs, Tensor):
+        return inputs if create_graph else inputs.detach()
+    return tuple(_grad_postprocess(each, create_graph) for each in inputs)
 
 
 @no_grad()
