@@ -9,7 +9,8 @@ import pytest
 pytest.importorskip("torch", reason="PyTorch, the oracle, is not installed")
 
 from tests.support import ROOT
-from tests.support.scripts import ACCEPTED, difference_of, draw, shortened
+from tests.support.scripts.drawing import draw
+from tests.support.scripts.running import ACCEPTED, difference_of, shortened
 
 pytestmark = [pytest.mark.host_only, pytest.mark.slow]
 

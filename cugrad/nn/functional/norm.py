@@ -68,6 +68,11 @@ def _batch_norm(
     refuse_complex("batch_norm", (input, running_mean, running_var, weight, bias))
     vectors = {"running_mean": running_mean, "running_var": running_var}
     channels = _channels(input, **vectors, weight=weight, bias=bias)
+    count = input.numel() // max(channels, 1)
+    if training and count == 1:
+        raise ValueError(
+            f"Expected more than 1 value per channel when training, got input size {input.shape}"
+        )
     of_one_dtype(
         "batch_norm", input, True,
         weight=weight, bias=bias, running_mean=running_mean, running_var=running_var,
@@ -78,11 +83,6 @@ def _batch_norm(
                 "batch_norm: got no running_mean or no running_var, want both when training=False"
             )
         return recorded.batch_norm_inference(input, weight, bias, running_mean, running_var, eps)
-    count = input.numel() // max(channels, 1)
-    if count == 1:
-        raise ValueError(
-            f"Expected more than 1 value per channel when training, got input size {input.shape}"
-        )
     if count == 0:
         return _of_nothing(input, weight, bias, eps, batches)
     statistics = [x for x in (running_mean, running_var) if x is not None]

@@ -5,10 +5,6 @@ with them between the steps of a loop.
 some of `table.py`. `running.py` runs one in both libraries, and compares all that they have after
 each statement: parameters, gradients, buffers, states of the optimizer, the keys of state dicts,
 what was printed, and the types of errors. `python -m tests.support.scripts --seconds 600` looks for
-news; what differs is shortened until each statement is needed.
+news, with `--device` on another device than the host; what differs is shortened until each
+statement is needed.
 """
-
-from .drawing import draw
-from .running import ACCEPTED, Difference, difference_of, shortened
-
-__all__ = ["ACCEPTED", "Difference", "difference_of", "draw", "shortened"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from .drawing import draw
-from .running import difference_of, shortened
+from tests.support.programs.__main__ import play_cuda
 
 
 def main() -> int:
@@ -15,7 +14,14 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=10**9)
     parser.add_argument("--seconds", type=float, default=0)
     parser.add_argument("--show", action="store_true", help="print each script")
+    parser.add_argument("--device", choices=["cpu", "simulated", "cuda"], default="cpu",
+                        help="where cugrad runs; cuda is the CuPy that NumPy plays")  # fmt: skip
     options = parser.parse_args()
+    if options.device == "cuda":
+        play_cuda()
+    from .drawing import draw
+    from .running import difference_of, shortened
+
     began, done, differences = time.monotonic(), 0, 0
     while done < options.count:
         if options.seconds and time.monotonic() - began > options.seconds:
@@ -23,10 +29,10 @@ def main() -> int:
         script = draw(options.seed + done)
         if options.show:
             print("\n".join(script))
-        found = difference_of(script)
+        found = difference_of(script, options.device)
         if found is not None:
             differences += 1
-            script, found = shortened(script, found)
+            script, found = shortened(script, found, options.device)
             print(f"# seed {options.seed + done}: {found}", *script, "", sep="\n", flush=True)
         done += 1
     print(f"from seed {options.seed}: {done} scripts, {differences} differences")

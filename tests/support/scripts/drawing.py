@@ -38,7 +38,7 @@ def draw(seed: int) -> list[str]:
 
     script = [
         f"x = {net.inputs}; y = t.arange(len(x)) % 3; cost = nn.CrossEntropyLoss()",
-        "spare = nn.Parameter(numbers(2)); scaler = t.amp.GradScaler('cpu', init_scale=8.)",
+        "spare = nn.Parameter(numbers(2)); scaler = t.amp.GradScaler(here, init_scale=8.)",
         f"net = ready({net.text}, x)",
         f"opt = optim.{optimizer()}",
         f"sched = optim.lr_scheduler.{scheduler()}",

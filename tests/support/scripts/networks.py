@@ -34,7 +34,8 @@ def ready(module, x):
     """Its lazy layers know their sizes, and all parameters are filled."""
     module.eval()
     module(x)
-    return fill(module.train())
+    fill(module)(x)  # the older weight_norm computes a weight when it is called
+    return module.train()
 
 class Residual(nn.Module):
     def __init__(self, inner):
