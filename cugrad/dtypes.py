@@ -238,8 +238,9 @@ def promote_types(type1: dtype, type2: dtype) -> dtype:
     (torch.float16, torch.int16, torch.float32)
     """
     for kind in (type1, type2):
-        if type(kind) is not dtype:
+        if type(kind) is not dtype and kind not in _PYTHON:
             raise TypeError(f"promote_types(): want two torch.dtype, got {kind!r}")
+    type1, type2 = as_dtype(type1), as_dtype(type2)
     low, high = sorted((type1, type2), key=lambda d: (d.category, d.itemsize))
     if low is not high and (low in LIMITED or high in LIMITED) and high.category != FLOAT:
         raise RuntimeError(

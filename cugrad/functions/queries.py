@@ -124,12 +124,12 @@ def result_type(tensor1: Any, tensor2: Any) -> Dtype:
 def can_cast(from_: Dtype, to: Dtype) -> bool:
     """Whether an in-place op may put results of dtype `from_` into a tensor of dtype `to`."""
     for position, (name, kind) in enumerate((("from_", from_), ("to", to)), 1):
-        if not isinstance(kind, Dtype):
+        if not isinstance(kind, Dtype) and kind not in (bool, int, float, complex):
             raise TypeError(
                 f"can_cast(): argument '{name}' (position {position}) must be torch.dtype, not "
                 f"{type(kind).__name__}"
             )
-    return from_.category <= to.category
+    return dtypes.as_dtype(from_).category <= dtypes.as_dtype(to).category
 
 
 class _Limits:
@@ -168,7 +168,7 @@ class finfo(_Limits):
     tiny: float
 
     def __init__(self, type: Dtype | None = None) -> None:
-        kind = (type or dtypes.get_default_dtype()).to_real()
+        kind = dtypes.as_dtype(type or dtypes.get_default_dtype()).to_real()
         if not kind.is_floating_point:
             raise TypeError(f"torch.finfo() requires a floating point input type, got {kind}")
         if kind.name in dtypes.OF_ML_DTYPES:
@@ -193,9 +193,10 @@ class iinfo(_Limits):
     min: int
 
     def __init__(self, type: Dtype) -> None:
-        if type.category != dtypes.INTEGER:
-            raise TypeError(f"torch.iinfo() requires an integer input type, got {type}")
-        super().__init__(type, np.iinfo(type.numpy), ("min", "max"))
+        kind = dtypes.as_dtype(type)
+        if kind.category != dtypes.INTEGER:
+            raise TypeError(f"torch.iinfo() requires an integer input type, got {kind}")
+        super().__init__(kind, np.iinfo(kind.numpy), ("min", "max"))
 
 
 METHODS = {f.__name__: f for f in (allclose, equal, isclose)}

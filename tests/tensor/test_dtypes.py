@@ -265,6 +265,35 @@ def test_a_pair_of_all_dtypes_meets_in_one_order() -> None:
         assert cugrad.promote_types(a, b) is cugrad.promote_types(b, a)
 
 
+QUERIES = """
+t.finfo(float)
+t.finfo(type=complex)
+t.iinfo(int)
+t.iinfo(bool)
+t.iinfo(float)
+t.finfo(int)
+t.finfo("float32")
+t.finfo(3)
+t.iinfo(None)
+t.can_cast(float, int)
+t.can_cast(bool, t.float16)
+t.promote_types(float, t.float32)
+t.promote_types(t.int8, bool)
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("call", QUERIES)
+def test_types_of_python_are_dtypes_where_dtypes_are_asked_about(call: str) -> None:
+    torch = pytest.importorskip("torch")
+    answers = []
+    for lib in (cugrad, torch):
+        try:
+            answers.append(str(eval(call, {"t": lib})))
+        except TypeError:
+            answers.append("TypeError")
+    assert answers[0] == answers[1]
+
+
 @pytest.mark.parametrize("form", ["e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu"])
 def test_numbers_of_a_byte_beside_pytorch(form: str) -> None:
     pytest.importorskip("ml_dtypes", reason="ml_dtypes, which has them, is absent")
