@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ..tensor import Tensor
 
-__all__ = ["strong_wolfe"]
+__all__ = ["Point", "lowest_of_cubic", "strong_wolfe"]
 
 DECREASE, CURVATURE = 1e-4, 0.9  # Nocedal & Wright 2006, page 62
 
@@ -31,13 +31,17 @@ def strong_wolfe(
     slope: Any,
     tolerance_change: float,
     max_evaluations: int,
+    decrease: float = DECREASE,
+    curvature: float = CURVATURE,
 ) -> tuple[float, Tensor, Any, int]:
     """The value, gradient and length of a step, and how often `evaluate(length)` was called.
 
     Source: Nocedal & Wright 2006, Numerical Optimization, algorithms 3.5 and 3.6, in the form that
     PyTorch took from Torch.
     """
-    search = _Search(evaluate, direction, Point(0, value, gradient.clone(), slope))
+    search = _Search(
+        evaluate, direction, Point(0, value, gradient.clone(), slope), decrease, curvature
+    )
     bracket, done = search.bracketed(step, max_evaluations)
     best = search.zoomed(bracket, done, tolerance_change, max_evaluations)
     return best.value, best.gradient, best.step, search.evaluations
@@ -46,8 +50,11 @@ def strong_wolfe(
 class _Search:
     """What stays the same in one search, and what has been counted."""
 
-    def __init__(self, evaluate: Any, direction: Tensor, start: Point) -> None:
+    def __init__(
+        self, evaluate: Any, direction: Tensor, start: Point, decrease: float, curvature: float
+    ) -> None:
         self.evaluate, self.direction, self.start = evaluate, direction, start
+        self.decrease, self.curvature = decrease, curvature
         self.iteration = self.evaluations = 0
 
     def at(self, step: Any) -> Point:
@@ -57,10 +64,10 @@ class _Search:
 
     def is_too_high(self, point: Point) -> bool:
         start = self.start
-        return bool(point.value > start.value + DECREASE * point.step * start.slope)
+        return bool(point.value > start.value + self.decrease * point.step * start.slope)
 
     def is_flat(self, point: Point) -> bool:
-        return bool(abs(point.slope) <= -CURVATURE * self.start.slope)
+        return bool(abs(point.slope) <= -self.curvature * self.start.slope)
 
     def bracketed(self, step: Any, limit: int) -> tuple[list[Point], bool]:
         """Two points with a good step between them, or a good one alone."""
@@ -74,7 +81,7 @@ class _Search:
             if point.slope >= 0:
                 return [before, point], False
             least = point.step + 0.01 * (point.step - before.step)
-            step = _lowest_of_cubic(before, point, (least, point.step * 10))
+            step = lowest_of_cubic(before, point, (least, point.step * 10))
             before, point = point, self.at(step)
             self.iteration += 1
         return [self.start, point], False
@@ -87,7 +94,7 @@ class _Search:
         while not done and self.iteration < limit:
             if abs(bracket[1].step - bracket[0].step) * size < tolerance:
                 break
-            step = _lowest_of_cubic(bracket[0], bracket[1])
+            step = lowest_of_cubic(bracket[0], bracket[1])
             step, stuck = _inside(step, [p.step for p in bracket], stuck)
             point = self.at(step)
             self.iteration += 1
@@ -114,7 +121,7 @@ def _inside(step: Any, ends: list[Any], stuck: bool) -> tuple[Any, bool]:
     return (most - margin if abs(step - most) < abs(step - least) else least + margin), False
 
 
-def _lowest_of_cubic(a: Point, b: Point, bounds: tuple[Any, Any] | None = None) -> Any:
+def lowest_of_cubic(a: Point, b: Point, bounds: tuple[Any, Any] | None = None) -> Any:
     """Where the cubic through two points with their slopes is lowest, within bounds."""
     if bounds is None:
         bounds = (a.step, b.step) if a.step <= b.step else (b.step, a.step)

@@ -99,6 +99,13 @@ was_tuple, (one,) = _as_tuple(tall.requires_grad_(), "inputs", "f")
 assert not was_tuple and one is tall and _as_tuple((one,), "", "") == (True, (one,))
 assert _tuple_postprocess(((1,),), (False, False)) == 1 and _tuple_postprocess((1,), True) == (1,)
 assert not _grad_postprocess((tall * 2,), create_graph=False)[0].requires_grad
+from torch.optim.lbfgs import _cubic_interpolate, _strong_wolfe
+assert abs(_cubic_interpolate(0.0, 1.0, torch.tensor(-2.0), 2.0, 1.0, torch.tensor(2.0)) - 1) < 1e-6
+value, slope, length, calls = _strong_wolfe(
+    lambda x, t, d: (float((x + t * d).square().sum()), 2 * (x + t * d)), torch.tensor([3.0]),
+    0.1, torch.tensor([-6.0]), 9.0, torch.tensor([6.0]), torch.tensor(-36.0), c2=0.1,
+)
+assert value < 0.1 and abs(slope).max() < 0.6 and abs(length - 0.5) < 0.05 and calls > 1
 assert not torch._C._is_tracing()
 future = torch.jit.fork(lambda x, y: x + y, 1, y=2)
 assert isinstance(future, torch.jit.Future) and torch.jit.wait(future) == future.wait() == 3

@@ -74,6 +74,7 @@ NAMES = {
             "_tuple_postprocess",
         )
     },
+    **{f"optim.lbfgs.{n}": f"{_SOME}.{n}" for n in ("_cubic_interpolate", "_strong_wolfe")},
     "nn.modules.conv._reverse_repeat_tuple": "nn.modules.utils._reverse_repeat_tuple",
     "nn.modules.module._addindent": f"{_SOME}._addindent",
     "nn.init._calculate_correct_fan": "nn.init._fan",

@@ -14,6 +14,7 @@ from ...functions.creation.factories import eye
 from ...nn.base.global_hooks import common
 from ...nn.modules.module import Module
 from ...nn.stateless import in_place_of
+from ...optim import line_search
 from ...tensor import Tensor
 from ..refusals import refusal
 from . import _reduction as _Reduction
@@ -76,6 +77,25 @@ def _grad_postprocess(inputs: Any, create_graph: bool) -> Any:
     if isinstance(inputs, Tensor):
         return inputs if create_graph else inputs.detach()
     return tuple(_grad_postprocess(each, create_graph) for each in inputs)
+
+
+def _strong_wolfe(
+    obj_func: Callable[[Any, Any, Tensor], tuple[float, Tensor]], x: Any, t: Any, d: Tensor,
+    f: float, g: Tensor, gtd: Any, c1: float = line_search.DECREASE,
+    c2: float = line_search.CURVATURE, tolerance_change: float = 1e-9, max_ls: int = 25,
+) -> tuple[float, Tensor, Any, int]:  # fmt: skip
+    """The line search of LBFGS from `x` along `d`: value, gradient, step, and evaluations."""
+    return line_search.strong_wolfe(
+        lambda step: obj_func(x, step, d), t, d, f, g, gtd, tolerance_change, max_ls, c1, c2
+    )
+
+
+def _cubic_interpolate(
+    x1: Any, f1: Any, g1: Any, x2: Any, f2: Any, g2: Any, bounds: tuple[Any, Any] | None = None
+) -> Any:
+    """Where the cubic through two values with their slopes is lowest, within bounds."""
+    first, second = (line_search.Point(x, f, g, g) for x, f, g in ((x1, f1, g1), (x2, f2, g2)))
+    return line_search.lowest_of_cubic(first, second, bounds)
 
 
 @no_grad()
