@@ -216,8 +216,7 @@ class Home:
         if self.is_on_host:
             FIELD.__set__(tensor, array)
             return
-        same = array is FIELD.__get__(tensor)
-        self.pending = []
+        same, self.pending = array is FIELD.__get__(tensor), []
         if not same and self._has_aliases():
             self._settle_aliases(tensor._array)
         lies_nowhere(self)
@@ -246,10 +245,8 @@ class Home:
             self.window.announced.append(self)
 
     def _has_changed(self) -> None:
-        self.is_changed = True
+        self.is_changed, self.told = True, {}
         self.writes += 1
-        if self.told:
-            self.told = {}
 
     def alias(self, tensor: Tensor) -> Any:
         """A tensor with the same elements, and no history, that does not hold them here."""
@@ -290,8 +287,7 @@ class Home:
     def change(self, change: Change) -> None:
         """Changes the tensor in place: what is here now, what is elsewhere where it is used."""
         self._is_seen()
-        self.told = {}
-        tensor, array = self.ref(), self.array
+        self.told, tensor, array = {}, self.ref(), self.array
         if self.gone or self.is_on_host or not self.is_up_to_date:
             change(tensor)
             return
@@ -299,11 +295,10 @@ class Home:
         if span.counter is counter:  # its bytes are what they were: it keeps that version
             span.stand()
         self.pending = [*self.pending, change]
-        counter[0] += 1
-        self.version = counter[0]
+        self.version = counter[0] = counter[0] + 1
         if array is not None:  # what is here need not be sent for that
             lies_nowhere(self)
-            change(make(array))
+            self._make([change], array)
             self._is_here(array)
 
     def forget(self) -> None:
@@ -329,7 +324,14 @@ class Home:
     def _catch_up(self, array: Any) -> None:
         """Makes the changes that are pending in what has come, for an op that has begun."""
         if self.pending:
-            unseen(lambda: [change(make(array)) for change in self.pending])
+            unseen(lambda: self._make(self.pending, array))
+
+    def _make(self, changes: list[Change], array: Any) -> None:
+        """Makes changes in what is here. Of what is leaving this is to come back no more."""
+        for change in changes:
+            change(make(array))
+        if self.is_leaving:
+            self.engine.let_state_go(self.span)
 
     def catch_up_on_host(self) -> None:
         """Makes the changes that are pending in page-locked memory, which is what the tensor is
@@ -419,9 +421,8 @@ class Home:
                 self.window.has_gone(self)
             self.span = span
         self.engine.let_state_go(span)  # what is leaving may have been written to
-        self.pending, self.version = pending, self.ref().counter[0]
+        self.pending, self.version, self.is_changed = pending, self.ref().counter[0], False
         span.renew()
-        self.is_changed = False
         if self.array is not None:
             self.is_outdated = True
             if not self.window.leave(self):
@@ -485,8 +486,7 @@ class Home:
             self.is_outdated = self.kept is not None
         span.renew()
         FIELD.__set__(tensor, self.kept)
-        self.is_on_host = False
-        self.kept = None
+        self.is_on_host, self.kept = False, None
         if self.is_outdated and (after is not None or not self.window.leave(self)):
             self.refresh(after)
 

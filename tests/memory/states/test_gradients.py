@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from functools import cache
 from typing import Any
 
@@ -11,6 +12,7 @@ import cugrad
 from cugrad import memory
 from cugrad.autograd.mode import pop_observer, push_observer, state
 from cugrad.backends import simulated
+from cugrad.memory.states.placed import HOMES
 from tests.memory.states.training import PLACES, arrays_of, clip_one_by_one, norms_one_by_one, same
 
 WEIGHT, COUNT, STEPS = 64 * 64 * 4, 12, 4
@@ -143,3 +145,29 @@ def test_what_waits_for_a_gradient_is_no_op_of_the_program(looks: Any) -> None:
     name = seen[0][0]
     assert seen == [(name, True), (name, "ended")]
     assert same(arrays_of([result]), arrays_of([expected]))
+
+
+def test_what_is_changed_while_it_leaves_is_changed_once() -> None:
+    """A gradient that someone holds is still here when it is clipped: its memory is no longer what
+    has been sent, and may not come back in its place while the copy out is under way.
+    """
+    x, found = cugrad.ones(4, 8, device="simulated"), []
+    for placed in (False, True):
+        cugrad.manual_seed(0)
+        net = cugrad.nn.Sequential(*[cugrad.nn.Linear(8, 8) for _ in range(3)]).to("simulated")
+        optimizer, held = cugrad.optim.SGD(net.parameters(), lr=0.1), []
+        with ExitStack() as contexts:
+            if placed:
+                contexts.enter_context(
+                    memory.offload_states(net, optimizer, gradients="host", min_bytes=0)
+                )
+            hold = lambda p, held=held: held.append(p.grad._array)
+            for p in net.parameters():
+                p.register_post_accumulate_grad_hook(hold)
+            net(x).square().sum().backward()
+            cugrad.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+            held.clear()
+            homes = [HOMES[id(p.grad)] for p in net.parameters() if id(p.grad) in HOMES]
+            assert len(homes) == 6 * placed and all(home.vacate() for home in homes)
+            found.append([p.grad.tolist() for p in net.parameters()])
+    assert found[0] == found[1]

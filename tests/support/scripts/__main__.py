@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from functools import partial
 
 from tests.support.programs.__main__ import play_cuda
 
@@ -16,24 +17,34 @@ def main() -> int:
     parser.add_argument("--show", action="store_true", help="print each script")
     parser.add_argument("--device", choices=["cpu", "simulated", "cuda"], default="cpu",
                         help="where cugrad runs; cuda is the CuPy that NumPy plays")  # fmt: skip
+    parser.add_argument("--contexts", action="store_true",
+                        help="beside itself in a context of cugrad.memory")  # fmt: skip
     options = parser.parse_args()
     if options.device == "cuda":
         play_cuda()
-    from .drawing import draw
-    from .running import difference_of, shortened
+    from .drawing import draw, draw_context
+    from .running import difference_in, difference_of, shortened
 
     began, done, differences = time.monotonic(), 0, 0
     while done < options.count:
         if options.seconds and time.monotonic() - began > options.seconds:
             break
-        script = draw(options.seed + done)
+        seed = options.seed + done
+        script, look = draw(seed), partial(difference_of, device=options.device)
+        if options.contexts:
+            context = draw_context(seed)
+            look = partial(
+                difference_in, context=context, device=options.device, looks=seed % 2 == 0
+            )
         if options.show:
             print("\n".join(script))
-        found = difference_of(script, options.device)
+        found = look(script)
         if found is not None:
             differences += 1
-            script, found = shortened(script, found, options.device)
-            print(f"# seed {options.seed + done}: {found}", *script, "", sep="\n", flush=True)
+            script, found = shortened(script, found, look)
+            if options.contexts:
+                print(f"# in {context}")
+            print(f"# seed {seed}: {found}", *script, "", sep="\n", flush=True)
         done += 1
     print(f"from seed {options.seed}: {done} scripts, {differences} differences")
     return 1 if differences else 0

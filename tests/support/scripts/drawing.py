@@ -7,7 +7,7 @@ from random import Random
 from .networks import network
 from .table import OPTIMIZERS, PARAMETERS, SCHEDULERS, STATEMENTS, STEPS
 
-__all__ = ["draw"]
+__all__ = ["draw", "draw_context"]
 
 NAMES = ["weight"] * 5 + ["bias"] * 2 + ["scale", "inner", "in_proj_weight", "weight_ih_l0"]
 
@@ -59,3 +59,22 @@ def draw(seed: int) -> list[str]:
         )
     script.append(random.choice(steps))
     return script
+
+
+def draw_context(seed: int) -> str:
+    """The text of a context of `cugrad.memory` that changes no number."""
+    random = Random(seed)
+    kept = f"min_bytes={random.choice([0, 64])}"
+    if random.random() < 0.4:
+        return random.choice([
+            f"t.memory.offload({kept})", f"t.memory.offload({kept}, keep_last=0)",
+            "t.memory.recompute()", f"t.memory.save_on_disk({kept})", "t.memory.save_on_cpu()",
+            "t.memory.budget('1GiB')", "t.memory.budget('1GiB', model=net, optimizer=opt)",
+        ])  # fmt: skip
+    places = {
+        "weights": ["device", "host", "disk"], "gradients": ["device", "host"],
+        "states": ["device", "host", "stream", "disk"], "bring_back": [True, False],
+        "window": [None, "1KiB"],
+    }  # fmt: skip
+    chosen = ", ".join(f"{name}={random.choice(all_of)!r}" for name, all_of in places.items())
+    return f"t.memory.offload_states(net, opt, {chosen}, {kept})"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,8 +128,14 @@ def snapshot(names: dict[str, Any]) -> dict[str, Any]:
     return seen
 
 
-def run(lib: Any, script: list[str], device: str = "cpu") -> list[dict[str, Any]]:
-    """What a library has behind each statement, the error that it raised, and what it printed."""
+def run(
+    lib: Any, script: list[str], device: str = "cpu", context: str = "", looks: bool = True
+) -> list[dict[str, Any]]:
+    """What a library has behind each statement, the error that it raised, and what it printed.
+
+    `context` is entered where there is an optimizer, and left behind the last statement. Without
+    `looks` nothing is read before.
+    """
     printed: list[Any] = []
     names: dict[str, Any] = {
         "t": lib, "log": lambda *values: printed.append([plain(v) for v in values]),
@@ -135,11 +143,14 @@ def run(lib: Any, script: list[str], device: str = "cpu") -> list[dict[str, Any]
     }  # fmt: skip
     found: list[dict[str, Any]] = []
     default = lib.get_default_dtype()
-    with warnings.catch_warnings(), lib.device(device):
+    with warnings.catch_warnings(), lib.device(device), ExitStack() as stack:
         warnings.simplefilter("ignore")
         try:
             exec(PRELUDE, names)
             for statement in script:
+                if context and "opt" in names:
+                    stack.enter_context(eval(context, names))
+                    context = ""
                 printed.clear()
                 error = ""
                 try:
@@ -150,6 +161,10 @@ def run(lib: Any, script: list[str], device: str = "cpu") -> list[dict[str, Any]
                     found.append({"error": error, "text": text[:200], "printed": printed[:]})
                 else:
                     found.append({"error": "", "text": "", "printed": printed[:]})
+                if statement is script[-1]:
+                    stack.close()
+                elif not looks:
+                    continue
                 try:
                     found[-1].update(snapshot(names))
                 except Exception as raised:
@@ -184,6 +199,21 @@ def difference_of(script: list[str], device: str = "cpu") -> Difference | None:
     coarse = {"half()": "float16", "float32": "float32"}
     Numbers.coarsest = next((kind for word, kind in coarse.items() if word in text), "float64")
     wants, gots = run(torch, script), run(cugrad, script, device)
+    return first_difference(script, wants, gots, device)
+
+
+def difference_in(script: list[str], context: str, device: str, looks: bool) -> Difference | None:
+    """The first thing that is otherwise in a context that changes no number."""
+    plain, within = [run(cugrad, script, device, text, looks) for text in ("", context)]
+    found = first_difference(script, plain, within, device)
+    if found is not None and found.where == "error" and "by an inplace operation" in found.want:
+        return None  # what a context has copied may be changed
+    return found
+
+
+def first_difference(
+    script: list[str], wants: list[dict[str, Any]], gots: list[dict[str, Any]], device: str
+) -> Difference | None:
     for line, (statement, want, got) in enumerate(zip(script, wants, gots)):
         said = want.pop("text", ""), got.pop("text", "")
         for key in (*FIRST, *sorted((want.keys() | got.keys()) - set(FIRST))):
@@ -210,14 +240,16 @@ def is_accepted(difference: Difference, script: list[str], device: str) -> bool:
 
 
 def shortened(
-    script: list[str], difference: Difference, device: str = "cpu"
+    script: list[str],
+    difference: Difference,
+    look: Callable[[list[str]], Difference | None] = difference_of,
 ) -> tuple[list[str], Difference]:
-    """The script without the statements that the difference does not need."""
+    """The script without the statements that the difference, which `look` finds, does not need."""
     script = script[: difference.line + 1]
     place = len(script) - 2
     while place >= 0:
         fewer = script[:place] + script[place + 1 :]
-        found = difference_of(fewer, device)
+        found = look(fewer)
         if found is not None and found.kind == difference.kind:
             script, difference = fewer[: found.line + 1], found
             place = min(place, len(script) - 1)
