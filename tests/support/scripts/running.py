@@ -206,6 +206,9 @@ def difference_in(script: list[str], context: str, device: str, looks: bool) -> 
     """The first thing that is otherwise in a context that changes no number."""
     plain, within = [run(cugrad, script, device, text, looks) for text in ("", context)]
     found = first_difference(script, plain, within, device)
+    failed = any(seen["error"] for seen, said in zip(plain, script) if "backward" in said)
+    if found is not None and failed and "gradients='host'" in context:
+        return None  # a pass that failed has filled .grad of leaves with hooks
     if found is not None and found.where == "error" and "by an inplace operation" in found.want:
         return None  # what a context has copied may be changed
     return found
