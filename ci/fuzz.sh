@@ -42,7 +42,10 @@ if "$python" -c 'import cupy' 2>/dev/null; then
   "$python" -m tests.support.programs --seed "$seed" --seconds "$((seconds * 3 / 10))" --device cuda || status=1
 fi
 echo "== training scripts"
-"$python" -m tests.support.scripts --seed "$seed" --seconds "$((seconds / 10))" || status=1
+for options in "--device cpu" "--contexts --device simulated"; do
+  # shellcheck disable=SC2086
+  "$python" -m tests.support.scripts --seed "$seed" --seconds "$((seconds / 20))" $options || status=1
+done
 echo "== files"
 "$python" -m tests.support.mutations --seed "$seed" --seconds "$((seconds / 10))" || status=1
 exit $status

@@ -16,13 +16,14 @@ from ..functions.calls.arguments import array_of, fresh
 from ..functions.calls.return_types import return_type
 from ..functions.creation import factories as creation
 from ..functions.maths.products import matmul
+from ..functions.shapes.copies import stack, tril
 from ..functions.shapes.views import permute, reshape
 from ..ops.dims import broadcast_shapes, canonical_dim, int_tuple
 from ..tensor import Tensor
 from .checks import batches_of, check_float, float_matrix, mH, square
 from .decompositions import cholesky, svdvals
 from .norms import matrix_rank
-from .systems import inv, solution, solve
+from .systems import inv, solution, solve, solve_triangular
 
 __all__ = ["cholesky_ex", "inv_ex", "lstsq", "solve_ex", "tensorinv", "tensorsolve", "vander"]
 OF_TORCH = ("cholesky_inverse", "cholesky_solve", "triangular_solve")
@@ -153,7 +154,8 @@ def _blanked(A: Tensor, result: Tensor, info: Tensor) -> Tensor:
 def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
     """As cholesky, with info: 0, or the order of the leading minor that is not positive-definite.
 
-    The factor of a matrix that has none is nan.
+    Of a matrix that has none it is as far as LAPACK's potf2 comes, without a gradient: the columns
+    before that order, the pivot that is not positive, and the matrix behind it.
     """
     shape = A.shape[:-2]
     try:
@@ -164,12 +166,27 @@ def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -
             raise _named(error, "linalg.cholesky") from None
     n = A.shape[-1]
     with no_grad():
-        orders = [_bad_minor(x, upper) for x in reshape(A, (prod(shape), n, n)).unbind(0)]
+        matrices = reshape(A, (prod(shape), n, n)).unbind(0)
+        orders = [_bad_minor(x, upper) for x in matrices]
+        begun = [_begun(x, k - 1, upper) if k else x for x, k in zip(matrices, orders)]
+        parts = reshape(stack(begun), A.shape)
     info = reshape(creation.tensor(orders, dtype=int32, device=A.device), shape)
     bad = reshape(recorded.ne(info, 0), (*shape, 1, 1))
     one = creation.eye(n, dtype=A.dtype, device=A.device)
     L = cholesky(recorded.where(bad, one, A), upper=upper)
-    return CholeskyEx(recorded.masked_fill(L, bad, float("nan")), info)
+    return CholeskyEx(recorded.where(bad, parts, L), info)
+
+
+def _begun(A: Tensor, k: int, upper: bool) -> Tensor:
+    """The factor of a matrix of which `k` columns have one, and the next has not."""
+    if upper:
+        return mH(_begun(mH(A), k, False))
+    L = tril(A)
+    if k:
+        L[:k, :k] = cholesky(A[:k, :k])
+        L[k:, :k] = mH(solve_triangular(L[:k, :k], mH(A[k:, :k]), upper=False))
+        L[k, k] -= recorded.sum(L[k, :k].abs() ** 2)
+    return L
 
 
 def _bad_minor(A: Tensor, upper: bool) -> int:

@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import os
+from functools import partial
+from typing import Any
 
 import pytest
 
 pytest.importorskip("torch", reason="PyTorch, the oracle, is not installed")
 
 from tests.support import ROOT
-from tests.support.scripts.drawing import draw
-from tests.support.scripts.running import ACCEPTED, difference_of, shortened
+from tests.support.scripts.drawing import draw, draw_context
+from tests.support.scripts.running import ACCEPTED, difference_in, difference_of, shortened
 
 pytestmark = [pytest.mark.host_only, pytest.mark.slow]
 
 DRAWN = 60  # scripts: a number and not a time, for a verdict that is the same on any machine
+WITHIN = 30  # contexts of memory
 
 
-def test_scripts_of_a_new_seed() -> None:
+@pytest.mark.parametrize("count, options", [(DRAWN, ""), (WITHIN, "--contexts --device simulated")])
+def test_scripts_of_a_new_seed(count: int, options: str) -> None:
     """The seed is that of the run's programs. What is found is mended, and has a test of its own;
     or a row of the page says why it is there, and a line of `accepted.txt` how it is known.
     """
     first = int(os.environ["CUGRAD_FUZZ_SEED"])
-    for seed in range(first, first + DRAWN):
-        script = draw(seed)
-        found = difference_of(script)
+    for seed in range(first, first + count):
+        script: list[str] = draw(seed)
+        look: Any = difference_of
+        if options:
+            look = partial(
+                difference_in, context=draw_context(seed), device="simulated", looks=seed % 2 == 0
+            )
+        found = look(script)
         if found is not None:
-            script, found = shortened(script, found)
-            again = f"python -m tests.support.scripts --seed {seed} --count 1"
+            script, found = shortened(script, found, look)
+            again = f"python -m tests.support.scripts --seed {seed} --count 1 {options}"
             raise AssertionError("\n".join([f"{found}, again by: {again}", *script]))
 
 

@@ -247,3 +247,15 @@ def test_tolerances_for_each_matrix(limits: dict[str, Any]) -> None:
         x = a @ a.swapaxes(-1, -2) if hermitian else a
         for name in "pinv", "matrix_rank":
             compare(lambda lib, x, n=name, h=hermitian: call(lib, n, x, hermitian=h), x)
+
+
+@oracle
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("bad", [0, 1, 3])
+def test_a_factor_goes_as_far_as_it_can(draw: Any, bad: int) -> None:
+    a, b = draw(4, 4), draw(4, 4, seed=1)
+    a, b = a @ a.conj().T + np.eye(4), b @ b.conj().T + np.eye(4)
+    b[bad, bad] = -2.0
+    both = np.stack([a, b])
+    for upper in False, True:
+        compare(lambda lib, x, u=upper: tuple(lib.linalg.cholesky_ex(x.detach(), upper=u)), both)
