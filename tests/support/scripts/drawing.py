@@ -22,6 +22,7 @@ def lines(table: str) -> list[str]:
 
 
 ALL = lines(STATEMENTS)
+LIMITS = ["1GiB", "256KiB", "48KiB", "24KiB"]
 
 
 def draw(seed: int) -> list[str]:
@@ -69,7 +70,8 @@ def draw_context(seed: int) -> str:
         return random.choice([
             f"t.memory.offload({kept})", f"t.memory.offload({kept}, keep_last=0)",
             "t.memory.recompute()", f"t.memory.save_on_disk({kept})", "t.memory.save_on_cpu()",
-            "t.memory.budget('1GiB')", "t.memory.budget('1GiB', model=net, optimizer=opt)",
+            f"t.memory.budget('{random.choice(LIMITS)}')",
+            f"t.memory.budget('{random.choice(LIMITS)}', model=net, optimizer=opt)",
         ])  # fmt: skip
     places = {
         "weights": ["device", "host", "disk"], "gradients": ["device", "host"],
