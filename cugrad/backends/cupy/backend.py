@@ -69,7 +69,7 @@ class CupyBackend:
         if reason is not None:
             raise RuntimeError(f"device 'cuda' cannot be used: {reason}")
         self._rows: dict[Any, Callable[..., Any]] = {}  # by op
-        self._peaks = memory.PeakMeter()
+        self._peaks, self._watched = memory.PeakMeter(), memory.PeakMeter()
         memory.use_pools()
         settings = settings_of_environment()
         pinned.reserved[self.device_type] = settings.reserved
@@ -289,9 +289,16 @@ class CupyBackend:
         self._peaks.reset()
         pools.forget_peaks(self.current_device())
 
-    def raise_peak_memory_stats(self, nbytes: int) -> None:
-        """The peak was that, at least: for who has reset it and is no user."""
-        self._peaks.raise_to(nbytes)
+    def watch_peak(self) -> None:
+        """The same for the library, without a change to what users watch."""
+        self._watched.reset()
+
+    def watched_peak(self) -> int:
+        return self._watched.peak()
+
+    def raise_watched_peak(self, nbytes: int) -> None:
+        """The watched peak was that, at least: for who has begun a watch within another."""
+        self._watched.raise_to(nbytes)
 
     def memory_reserved(self) -> int:
         """Bytes that the pools hold of the current device, in use or not."""

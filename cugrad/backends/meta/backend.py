@@ -119,11 +119,14 @@ class MetaBackend:
         return 0
 
     max_memory_allocated = memory_reserved = max_memory_reserved = memory_allocated
+    watched_peak = memory_allocated
 
     def reset_peak_memory_stats(self) -> None:
         """There is no peak."""
 
-    def raise_peak_memory_stats(self, nbytes: int) -> None:
+    watch_peak = reset_peak_memory_stats
+
+    def raise_watched_peak(self, nbytes: int) -> None:
         """There is no peak."""
 
     def empty_cache(self) -> None:

@@ -462,7 +462,9 @@ class NumpyBackend:
         if _tracer().is_tracing():
             _tracer().reset_peak()
 
-    def raise_peak_memory_stats(self, nbytes: int) -> None:
+    watch_peak, watched_peak = reset_peak_memory_stats, max_memory_allocated  # there is one
+
+    def raise_watched_peak(self, nbytes: int) -> None:
         """Nothing: tracemalloc cannot be told."""
 
     def empty_cache(self) -> None:

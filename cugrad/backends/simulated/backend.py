@@ -303,8 +303,15 @@ class SimulatedBackend:
         if pool.ledger is not None:
             pool.ledger.forget_peaks()
 
-    def raise_peak_memory_stats(self, nbytes: int) -> None:
-        self.machine.pool.peak = max(nbytes, self.machine.pool.peak)
+    def watch_peak(self) -> None:
+        self.machine.pool.watched = self.memory_allocated()
+
+    def watched_peak(self) -> int:
+        self.memory_allocated()
+        return self.machine.pool.watched
+
+    def raise_watched_peak(self, nbytes: int) -> None:
+        self.machine.pool.watched = max(nbytes, self.machine.pool.watched)
 
     def empty_cache(self) -> None:
         with self.machine.lock:

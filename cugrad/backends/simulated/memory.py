@@ -85,7 +85,7 @@ class Pool:
         self._returned: deque[Chunk] = deque()
         self._numbers = itertools.count(1)
         self._chunks: WeakSet[Chunk] = WeakSet()
-        self.used = self.peak = 0
+        self.used = self.peak = self.watched = 0  # the last for the library's own watches
         self._blocks, self._bytes = [0, 0], [0, 0]  # of those, of small chunks and of large ones
         self.reserved = Reserved()
         self.ledger: AllocationLedger | None = None  # once someone has asked
@@ -127,7 +127,7 @@ class Pool:
             self.reserved.gave(size > SMALL_BLOCK, size)
             history.note("segment_alloc", 0, chunk.address, size, arena)
         self._change(chunk, 1)
-        self.peak = max(self.peak, self.used)
+        self.peak, self.watched = max(self.peak, self.used), max(self.watched, self.used)
         allocation = Allocation(chunk, self._returned)
         if self.ledger is not None:
             allocation.ticket = self.ledger.took(chunk.address, size, nbytes, arena)

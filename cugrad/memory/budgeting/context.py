@@ -268,12 +268,12 @@ class budget(OfModel, saved_tensors_hooks):
             self._look(number - 1)
             if plan.now.is_cold:
                 self._limiter.tighten()
-            self._of_device.reset_peak_memory_stats()
+            self._of_device.watch_peak()
         self._limiter.event(number if plan is not None and plan.has_event(number, name) else -1)
 
     def _look(self, number: int) -> None:
         """Takes the peak since the last look: of the last event, and of the step."""
-        most = self._of_device.max_memory_allocated()
+        most = self._of_device.watched_peak()
         self._peak = max(self._peak, most)
         if self._peaks and 0 <= number < len(self._peaks):
             self._peaks[number] = max(self._peaks[number], most)
@@ -330,8 +330,8 @@ class budget(OfModel, saved_tensors_hooks):
                 self._peaks[number] = span.peak
         evicts = (tried or plan.now.evicts) and OFFLOAD in self.placements
         self._limiter.begin(plan.owns, self._places.options if evicts else None)
-        self._most, self._peak = self._of_device.max_memory_allocated(), measuring.peak
-        self._of_device.reset_peak_memory_stats()
+        self._most, self._peak = self._of_device.watched_peak(), measuring.peak
+        self._of_device.watch_peak()
 
     def _follow(self, plan: SeenStep, measuring: Measurement) -> None:
         """The step is one that is known, as far as can be seen."""
@@ -480,7 +480,7 @@ class budget(OfModel, saved_tensors_hooks):
         elif first is not None:
             if not turned:
                 self._look(self._events - 1)
-            self._of_device.raise_peak_memory_stats(max(self._most, self._peak))
+            self._of_device.raise_watched_peak(max(self._most, self._peak))
         if self._tracing:
             tracemalloc.stop()
         self._left = self._saves and not turned and not failed

@@ -99,7 +99,7 @@ class Lessons:
         asked = re.search(r"allocating ([\d,]+) bytes", str(error))
         if measuring is None or asked is None or not isinstance(error, OutOfMemoryError):
             return None
-        least = max(measuring.peak, self.backend.max_memory_allocated())
+        least = max(measuring.peak, self.backend.watched_peak())
         least += int(asked[1].replace(",", ""))
         return None if least <= self.limit else known_steps.ran_out(self.limit, least + self.later)
 

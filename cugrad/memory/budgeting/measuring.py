@@ -94,8 +94,8 @@ class Measurement:
         self._block = 1 if backend.device_type == "cpu" else BLOCK
         self.begin = self.mark()
         self.before = before - sum(self._training())  # bytes in use beside what is placed
-        self._most = backend.max_memory_allocated()  # before, which is told again in the end
-        backend.reset_peak_memory_stats()
+        self._most = backend.watched_peak()  # before, which is told again in the end
+        backend.watch_peak()
         self._start = self._left = (
             before  # bytes in use as what is watched now began; as an op left
         )
@@ -124,7 +124,7 @@ class Measurement:
                 span.beside, span.there = beside
         for seen in self.values:
             seen.is_back = False
-        self.backend.raise_peak_memory_stats(max(self._most, self.peak))
+        self.backend.raise_watched_peak(max(self._most, self.peak))
         if self.tracing:
             tracemalloc.stop()
             self.tracing = False
@@ -144,7 +144,7 @@ class Measurement:
 
     def _look(self) -> None:
         """Counts the peak since the last look as that of the last span, and begins a new one."""
-        most = self.backend.max_memory_allocated()
+        most = self.backend.watched_peak()
         if self.spans:
             span = self.spans[-1]
             span.peak = max(span.peak, most)
@@ -168,7 +168,7 @@ class Measurement:
 
     def _watch(self) -> None:
         """Begins to watch memory from here on."""
-        self.backend.reset_peak_memory_stats()
+        self.backend.watch_peak()
         self._start, self._was_back = self.backend.memory_allocated(), self._back
         self._here = self._training()
         self._freed, self._placed = 0, sum(self._here)

@@ -38,26 +38,26 @@ class Within:
     def begin(self) -> None:
         """The budget is entered."""
         self.most = 0
-        self._before = self.backend.max_memory_allocated()
-        self.backend.reset_peak_memory_stats()
+        self._before = self.backend.watched_peak()
+        self.backend.watch_peak()
         self._here = self.backend.memory_allocated()
 
     @contextmanager
     def aside(self) -> Iterator[None]:
         """What is in use here, as rates are measured for a report, is not of its making either."""
-        before = self.backend.max_memory_allocated()
-        self.backend.reset_peak_memory_stats()
+        before = self.backend.watched_peak()
+        self.backend.watch_peak()
         try:
             yield
         finally:
-            self._before = max(self._before, self.backend.max_memory_allocated())
-            self.backend.reset_peak_memory_stats()
-            self.backend.raise_peak_memory_stats(before)
+            self._before = max(self._before, self.backend.watched_peak())
+            self.backend.watch_peak()
+            self.backend.raise_watched_peak(before)
 
     def end(self) -> None:
         """It is left. What was there as it was entered, and grew no more, is not of its making."""
-        most = self.backend.max_memory_allocated()
-        self.backend.raise_peak_memory_stats(max(self._before, most))
+        most = self.backend.watched_peak()
+        self.backend.raise_watched_peak(max(self._before, most))
         self.most = most if most > self._here else 0
 
     def check(self, limit: int, told: int) -> None:

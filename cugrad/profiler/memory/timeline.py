@@ -128,14 +128,14 @@ class MemoryTimeline(Switch):
     @property
     def peak(self) -> int:
         """The most bytes in use at any time, within ops too: what max_memory_allocated() says."""
-        most = self._most if self._entered is None else self._backend.max_memory_allocated()
+        most = self._most if self._entered is None else self._backend.watched_peak()
         return max([most, self.start, *[sample.bytes for sample in self.samples]])
 
     def as_is(self) -> tuple[int, bool]:
         if self._entered is not None:
             raise RuntimeError("MemoryTimeline is not reentrant: leave it first, or make another")
         starts = self.device.type == "cpu" and not tracemalloc.is_tracing()
-        return self._backend.max_memory_allocated(), starts
+        return self._backend.watched_peak(), starts
 
     def change(self, before: tuple[int, bool]) -> MemoryTimeline:
         _, starts = before
@@ -143,7 +143,7 @@ class MemoryTimeline(Switch):
             tracemalloc.start()
         self.samples, self._storages, self._here = [], StorageTracker(), _TimelineThread()
         self.start = self._seen = self._backend.memory_allocated()
-        self._backend.reset_peak_memory_stats()
+        self._backend.watch_peak()
         self._entered = time.perf_counter()
         mode.push_observer(self)
         return self
@@ -161,9 +161,9 @@ class MemoryTimeline(Switch):
         peak, started = before
         mode.pop_observer(self)
         if self._entered is not None:
-            most, samples = self._backend.max_memory_allocated(), self._with_older()
+            most, samples = self._backend.watched_peak(), self._with_older()
             vars(self).update(_entered=None, _most=most, samples=samples)  # all of it, or nothing
-        self._backend.raise_peak_memory_stats(peak)  # which is told again
+        self._backend.raise_watched_peak(peak)  # which is told again
         if started:
             tracemalloc.stop()
 

@@ -185,3 +185,43 @@ def test_a_report_has_one_peak() -> None:
         shown = re.search(r" of (\S+ \S+) are parameters", found["holders"])
         wanted = re.search(r"forecast (\S+ \S+), with", str(found))
         assert shown is not None and wanted is not None and shown[1] == wanted[1]
+
+
+@pytest.mark.parametrize("has_model", [False, True])
+def test_peaks_that_a_program_watches_are_its_own(has_model: bool) -> None:
+    """Wherever it begins to watch: a budget that watches, too, brings no older peak back, and has
+    none forgotten, that of what is reserved among them.
+    """
+    trained, cuda = Trained(), torch.cuda
+    optimizer = torch.optim.SGD(trained.net.parameters(), lr=0.1)
+    budget: Any = {"model": trained.net, "optimizer": optimizer, "bring_back": True}
+    seen: list[tuple[int, int, int]] = []  # bytes in use as it begins to watch, then, and at most
+
+    def watches() -> None:
+        cuda.reset_peak_memory_stats(DEVICE)
+        here = cuda.memory_allocated(DEVICE)
+        few = torch.ones(1024, device=DEVICE)
+        few = (few * 2).detach()
+        peaks = cuda.memory_stats(DEVICE)
+        assert peaks["reserved_bytes.all.peak"] == cuda.max_memory_reserved(DEVICE)
+        seen.append((here, peaks["allocated_bytes.all.peak"], cuda.max_memory_allocated(DEVICE)))
+
+    with memory.budget("6MiB", device=DEVICE, **budget if has_model else {}):
+        for step in range(6):
+            optimizer.zero_grad()
+            loss = trained.loss()
+            watches() if step % 2 else None
+            cuda.reset_peak_memory_stats(DEVICE)
+            loss.backward()
+            backward = cuda.max_memory_allocated(DEVICE)
+            watches() if step % 3 else None
+            optimizer.step()
+            reserved = cuda.max_memory_reserved(DEVICE)
+            cuda.empty_cache()
+            loss = loss.detach()
+            assert cuda.max_memory_reserved(DEVICE) == reserved
+            watches()
+            loss = loss * 2
+            watches()
+            assert backward > MIB
+    assert all(now == most <= here + MIB / 4 for here, now, most in seen)

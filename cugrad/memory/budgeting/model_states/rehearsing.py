@@ -65,18 +65,18 @@ class Rehearsals:
         bytes that the step takes beside them for each element.
         """
         backend, has_peaks = self.backend, self.device.type != "cpu"
-        most = backend.max_memory_allocated()
+        most = backend.watched_peak()
         sample = param.detach().new_zeros(list(shape), device=self.device)
         sample = sample.float() if has_masters else sample
         sample.requires_grad_()
         sample.grad = sample.detach().clone()
         before = backend.memory_allocated()
-        backend.reset_peak_memory_stats()
+        backend.watch_peak()
         try:
             state = _rehearsed(optimizer, group, sample, 2)[0]  # a later one makes numbers anew
-            beside = backend.max_memory_allocated() - max(before, backend.memory_allocated())
+            beside = backend.watched_peak() - max(before, backend.memory_allocated())
         finally:
-            backend.raise_peak_memory_stats(most)
+            backend.raise_watched_peak(most)
         kept = [_bytes(each) for each in state.values()] + [has_masters * sample.nbytes]
         n = sample.numel()
         numbers = [v for v in state.values() if isinstance(v, Tensor) and not _bytes(v)]

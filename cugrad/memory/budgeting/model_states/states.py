@@ -288,7 +288,7 @@ class StatesOfBudget(Chooser):
         while self._handles:
             self._handles.pop().remove()
         if self._before:  # a step that has not come to its end
-            self.owner._of_device.raise_peak_memory_stats(self._before)
+            self.owner._of_device.raise_watched_peak(self._before)
         self.owner._limiter.unload = None
         context, self.context = self.context, None
         if context is not None:
@@ -341,13 +341,13 @@ class StatesOfBudget(Chooser):
             self.owner._measuring.pause()
         if self._seen is None:
             self._others = max(self._others, self._others_now())
-        self._before, self._turns = self.owner._of_device.max_memory_allocated(), self.turns
-        self.owner._of_device.reset_peak_memory_stats()
+        self._before, self._turns = self.owner._of_device.watched_peak(), self.turns
+        self.owner._of_device.watch_peak()
 
     def _stepped(self) -> int:
         """The most bytes in use within a step of an optimizer; 0 if it has run passes itself."""
-        most = self.owner._of_device.max_memory_allocated()
-        self.owner._of_device.raise_peak_memory_stats(self._before)
+        most = self.owner._of_device.watched_peak()
+        self.owner._of_device.raise_watched_peak(self._before)
         self._before = 0
         return most if self.turns == self._turns else 0
 
