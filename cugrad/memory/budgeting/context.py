@@ -195,7 +195,7 @@ class budget(OfModel, saved_tensors_hooks):
         entered.budget = self._thread = None
 
     def __enter__(self) -> Any:
-        self._lessons.told = 0
+        self._lessons.told = self._lessons.told_of_turn = self._lessons.foretold = 0
         if self._states is not None:
             self._states.begin()
         self._within.begin()
@@ -217,7 +217,7 @@ class budget(OfModel, saved_tensors_hooks):
                 self._states.leave(full, exc[1])
         if full is not None:
             raise full from exc[1]
-        self._within.check(self.limit, self._lessons.told)
+        self._within.check(self.limit, self._lessons.told_of_turn)
 
     def op_will_begin(self, args: tuple[Any, ...]) -> None:
         """A recorded op, outside of backward. After one has run it is of another step, unless it

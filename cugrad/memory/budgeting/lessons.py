@@ -48,10 +48,12 @@ class Lessons:
         self.lack: BudgetError | None = None  # what would be said of that, were there no others
         self.adds = False  # whether the step has added to gradients of a pass before
         self.told = 0  # bytes that steps took at most, since the budget was entered
+        self.told_of_turn = 0  # the same since a loop's last turn
+        self.foretold = 0  # bytes of which it was said that each turn takes them
 
     def learn(self, first: tuple[str, int], did: StepKind, measuring: Measurement) -> None:
         """Plans for a step that was measured. BudgetError if no plan fits."""
-        self.told = max(self.told, measuring.peak)
+        self.tell(measuring.peak)
         elsewhere, ours = measuring.elsewhere, any(seen.nbytes for seen in measuring.values)
         if elsewhere not in (None, self.device.type) and not ours:
             warn_user(
@@ -117,6 +119,10 @@ class Lessons:
         latest, self.latest = self.latest, None
         return latest
 
+    def tell(self, peak: int) -> None:
+        """Notes what a step took."""
+        self.told, self.told_of_turn = max(self.told, peak), max(self.told_of_turn, peak)
+
     def check(self, peak: int, why: str) -> None:
         """Says so if a step did not keep to its limit."""
         if peak > self.limit:
@@ -142,7 +148,7 @@ class Lessons:
         self.last = self.latest = seen_step
         if not seen.peaks and self.backend.device_type == "cpu":  # such a step is not counted
             seen = seen._replace(peak=seen_step.peak)
-        self.told = max(self.told, seen.peak)
+        self.tell(seen.peak)
         seen_step.peak, seen_step.steps = seen.peak, seen_step.steps + 1
         if seen.peak <= self.limit and (
             seen_step.settled or seen_step.now.is_for_less and not self.adds
@@ -176,5 +182,5 @@ class Lessons:
     def unlike(self, seen_step: SeenStep | None, peak: int) -> None:
         """Notes a step that went on otherwise than the one that it began like."""
         self.last, self.latest = seen_step or self.last, seen_step
-        self.told = max(self.told, peak)
+        self.tell(peak)
         self.check(peak, "it was not like those before; the next one is measured")

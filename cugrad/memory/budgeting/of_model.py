@@ -47,6 +47,11 @@ class OfModel:
         if self._states is not None:
             self._states.empty()
 
+    def between_passes(self) -> None:
+        """An op begins that is of no pass, behind one."""
+        if self._states is not None:
+            self._states.between.makes_room()
+
     def report(self, tokens: int | None = None) -> Any:
         """What the step does to memory, and why; a dict that prints as a page and can be drawn.
 

@@ -55,6 +55,7 @@ class StepRecorder(RecipeRecorder):
                 owner.op_will_begin(args)
             elif owner.turned:
                 counted = False
+                owner.between_passes()
         elif counted and owner.turned:  # of a hook of a leaf, perhaps a library's: not in each step
             counted = False
             if owner._measuring is None:

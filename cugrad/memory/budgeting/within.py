@@ -33,11 +33,12 @@ class Within:
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self.most = 0  # bytes; 0 on a host, where nothing is counted all the time
+        self._of_turn = 0  # bytes since the last turn of a loop
         self._before = self._here = 0  # the most before it was entered, and what was in use then
 
     def begin(self) -> None:
         """The budget is entered."""
-        self.most = 0
+        self.most = self._of_turn = 0
         self._before = self.backend.watched_peak()
         self.backend.watch_peak()
         self._here = self.backend.memory_allocated()
@@ -54,17 +55,34 @@ class Within:
             self.backend.watch_peak()
             self.backend.raise_watched_peak(before)
 
+    def look(self) -> int:
+        """The most in use since the last look, where no step is watched."""
+        most = int(self.backend.watched_peak())
+        self._of_turn = max(self._of_turn, most)
+        self.backend.watch_peak()
+        return most
+
+    def turns(self) -> int:
+        """A loop within it has come to its next turn. Returns the most in use since the last."""
+        self.look()
+        most, self._of_turn = self._of_turn, 0
+        self.most = max(self.most, most)
+        return most if self.backend.device_type != "cpu" else 0
+
     def end(self) -> None:
         """It is left. What was there as it was entered, and grew no more, is not of its making."""
-        most = self.backend.watched_peak()
+        self.look()
+        most = max(self.most, self._of_turn)
         self.backend.raise_watched_peak(max(self._before, most))
         self.most = most if most > self._here else 0
 
     def check(self, limit: int, told: int) -> None:
-        """Says so if more than the limit was in use, and more than was told of a step."""
-        if self.most > max(limit, told):
+        """Says so if more than the limit was in use since the last turn of a loop, and more than
+        was told of that.
+        """
+        if self.most > limit and self._of_turn > max(limit, told):
             warn_user(
-                f"budget: {size(self.most)} were in use within it, over its limit of "
+                f"budget: {size(self._of_turn)} were in use within it, over its limit of "
                 f"{size(limit)}, but not in a forward and its backward: what an evaluation takes, "
                 "or an optimizer's step, is not planned"
             )

@@ -12,6 +12,7 @@ from ..known_steps import as_measured, first_plan, shifted
 from ..measuring import BLOCK
 from ..planning import KEEP, RECOMPUTE, Forecaster, plan
 from ..rates import rates_of
+from .between import Between
 from .choosing import AS_FAST, KINDS, Candidate, Forecasts, MeasuredStep, ModelParts
 from .inventory import Inventory
 
@@ -29,6 +30,7 @@ class Chooser:
 
     owner: budget
     inventory: Inventory
+    between: Between
     context: Any
     chosen: Candidate | None
     tried: list[Candidate]
@@ -129,6 +131,8 @@ class Chooser:
         """
         there, room = candidate.of_host, self.inventory.room_of_host()
         if candidate.with_windows + self._others > limit or there and there > room:
+            return False
+        if not self.between.has_room(candidate):
             return False
         return all(int((e.least + e.shifts(candidate)).max()) <= limit for e in self._kinds)
 

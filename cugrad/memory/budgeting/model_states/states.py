@@ -12,6 +12,7 @@ from ...states.masters import steps_by_buckets
 from ...states.steps import home_of
 from ..known_steps import BudgetError, shifted
 from ..measuring import BLOCK, mark
+from .between import Between
 from .chooser import GAIN, Chooser
 from .choosing import Candidate, MeasuredStep
 from .inventory import Inventory, check_elements
@@ -64,6 +65,7 @@ class StatesOfBudget(Chooser):
         self.measured: dict[int, float] = {}  # seconds, by place in `tried`
         self.settled = False  # whether no other choice will be tried
         self.passes = 0  # forward and backward, since the last step of an optimizer
+        self.between = Between(self)
         self._handles: list[Any] = []
         self._paced_by: Any = None  # the optimizer whose steps are timed
         self._ends: list[Any] = []  # of steps with one choice
@@ -159,6 +161,7 @@ class StatesOfBudget(Chooser):
         """A step begins. One that has gradients then, unlike the first, gets places of its own, and
         so do steps that had no room with those of the ones before.
         """
+        self.between.ends()
         seen, may_be = self._seen, not self._is_moving and grad_mode.grad_enabled
         has_gradients = any(p._grad is not None for p in self.model.parameters())
         if not has_gradients:
@@ -334,9 +337,10 @@ class StatesOfBudget(Chooser):
 
     # ------------------------------------------------------------------ behind a step
 
-    def _before_step(self, *args: Any) -> None:
+    def _before_step(self, optimizer: Any, *args: Any) -> None:
         """A step begins, beside a loss, and what else the loop holds."""
         self.owner._walk.check_thread()
+        self.between.step_begins(self._paced_by not in (None, optimizer))
         if self.owner._measuring is not None:  # of forward and backward
             self.owner._measuring.pause()
         if self._seen is None:
@@ -359,7 +363,7 @@ class StatesOfBudget(Chooser):
             return False
         if seen is None or seen.steps:  # else that is said of the step that was measured
             self.owner._lessons.check(stepped, "what the optimizer's step takes has grown")
-        self.owner._lessons.told = max(self.owner._lessons.told, stepped)
+        self.owner._lessons.tell(stepped)
         self._steps_over += 1
         by_buckets = all(map(steps_by_buckets, self.optimizers))
         return seen is not None and by_buckets and self._steps_over <= MISSES
@@ -368,6 +372,7 @@ class StatesOfBudget(Chooser):
         """A step has ended: what it has taught says where all goes."""
         stepped = self._stepped()
         if self._paced_by not in (None, optimizer):
+            self.between.step_of_another(optimizer, stepped)
             return
         if not self.tried:
             self._waits = self.context is not None and self.context.waits_for_backward
@@ -377,6 +382,8 @@ class StatesOfBudget(Chooser):
         seen, passes = lessons.take_latest(), max(self.passes, 1)
         self.passes = 0
         is_over = self._is_over(stepped, seen)
+        if self.between.turns():
+            return
         if self.tried and (is_over or lessons.lacking is not None):
             self._make_do(passes, seen if is_over else None, stepped - self.owner.limit)
             return
@@ -453,6 +460,14 @@ class StatesOfBudget(Chooser):
             several[:] = [each for each in several if each is lacking]
         self._go_on(anew)
 
+    def takes(self, anew: Candidate) -> None:
+        """Takes other places, as these have no room for what is done between passes."""
+        self.settled = False
+        self._ends.clear()
+        for several in self.owner._lessons.book.known.values():  # planned beside those of before
+            several[:] = [each for each in several if each is self.owner.last]
+        self._go_on(anew)
+
     def _know(self, seen: MeasuredStep | None) -> None:
         """Keeps a step, of the last few kinds, for which other places have to have room, too."""
         if seen is not None:
@@ -466,9 +481,10 @@ class StatesOfBudget(Chooser):
         seconds = min([a.elapsed_time(b) / 1e3 for a, b in zip(ends, ends[1:])])
         now, measured = self.tried.index(self.chosen), self.measured
         measured[now] = seconds if peak <= self.owner.limit else float("inf")
-        best = min(measured, key=lambda k: measured[k])
-        others = [k for k, each in enumerate(self.tried)
-                  if k not in measured and each.seconds < GAIN * measured[best]]  # fmt: skip
+        roomy = [k for k, each in enumerate(self.tried) if self.between.has_room(each)] or [now]
+        best = min({*measured} & {*roomy} or [now], key=lambda k: measured[k])
+        less = GAIN * measured[best]
+        others = [k for k in roomy if k not in measured and self.tried[k].seconds < less]
         if others and len(measured) < TRIALS:
             self._go_on(self._fastest([self.tried[k] for k in others]))
             return
