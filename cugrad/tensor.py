@@ -378,7 +378,7 @@ class Tensor:
         """Whether a non-leaf keeps its `.grad`, see `retain_grad`."""
         node = None if self._node is None else self._node.grad_fn
         if node is None and self._rare is not None and self._rare.view is not None:
-            return self._rare.view.retains
+            return self._rare.view.retains is not None
         if node is None or node.rare is None:
             return False
         keeper = node.rare.retained.get(self.output_nr)

@@ -459,3 +459,40 @@ def test_what_has_no_formula_leaves_no_gradient_in_place(op: Any, device: str) -
             assert "not implemented" in str(error)
         else:
             assert x.grad.tolist() == ([0, 0, 0] if part == slice(None) else [0, 2, 2])
+
+
+# Where the gradient of a view is retained ---------------------------------------------------------
+
+MOVES = list(itertools.product(
+    [False, True], ["view", "base", "other view"], [False, True], ["nobody", "an op", "grad_fn"]
+))  # fmt: skip
+LOSSES = ["w", "b", "v", "u", "wv", "wb", "bv", "wbu"]
+
+
+@pytest.mark.parametrize("of_leaf, changed, unrecorded, asks", MOVES)
+def test_where_a_view_that_is_changed_retains(
+    of_leaf: bool, changed: str, unrecorded: bool, asks: str
+) -> None:
+    """At its node of before, until it has another one: as soon as it is changed itself, and
+    recorded, or as soon as someone asks for it.
+    """
+    for loss in LOSSES:
+        answers = []
+        for t in (torch, cugrad):
+            a = t.arange(1.0, 4, dtype=t.float64).requires_grad_()
+            b = a if of_leaf else a * 1
+            v, u = b.view(3, 1), b.view(1, 3)
+            v.retain_grad()
+            w = v * 2
+            try:
+                with t.set_grad_enabled(not unrecorded):
+                    {"view": v, "base": b, "other view": u}[changed].mul_(3)
+                if asks == "an op":
+                    v * 5
+                elif asks == "grad_fn":
+                    assert v.grad_fn is not None
+                sum({"w": w, "b": b, "v": v, "u": u}[name].sum() for name in loss).backward()
+                answers.append((v.retains_grad, described(v.grad), described(a.grad)))
+            except RuntimeError as error:
+                answers.append((False, None, str(error)[:20]))
+        assert answers[1] == answers[0], loss

@@ -284,3 +284,11 @@ def test_labels_that_do_not_lie_side_by_side() -> None:
     want = F.ctc_loss(scores, labels, steps, sizes, reduction="none")
     got = F.ctc_loss(scores, spread[::2], steps, sizes, reduction="none")
     assert got.tolist() == want.tolist()
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("of_target", ["float32", "int64"])
+def test_stirlings_term_has_the_dtype_of_the_loss(lib: Any, kind: str, of_target: str) -> None:
+    x, y = lib.ones(3).to(getattr(lib, kind)), (lib.ones(3) * 3).to(getattr(lib, of_target))
+    plain, full = [lib.nn.functional.poisson_nll_loss(x, y, full=full) for full in (False, True)]
+    assert full.dtype == plain.dtype and full > plain

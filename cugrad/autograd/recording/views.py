@@ -33,7 +33,9 @@ class View:
         # when the view was made, or last changed and recorded
         self.version = (base._counter or base.counter)[0]
         self.maker: str | None = None  # the node it had, in the words of an error
-        self.retains = False  # whether its next node shall retain its gradient
+        # where its gradient is retained until it has another node: the node of before, and which
+        # of its outputs
+        self.retains: tuple[weakref.ref[Any], int] | None = None
         self.accumulates = False  # whether the user has made it a leaf: `requires_grad_()`
 
     @property
@@ -65,9 +67,18 @@ class View:
     def given(self, view: Tensor, node: Any) -> None:
         """A view has a new node, where its gradient is retained if it was."""
         view._node = node
-        if self.retains:
-            self.retains = False
+        if self.retains is not None:
+            self.retains_no_more()
+            self.retains = None
             node.grad_fn.get_rare().retained[node.output_nr] = weakref.ref(view)
+
+    def retains_no_more(self) -> None:
+        """The gradient is no longer retained at the node of before, but at the next."""
+        if self.retains is not None:
+            before, nr = self.retains
+            node = before()
+            if node is not None:
+                node.rare.retained.pop(nr, None)
 
     def replayed(self) -> Any:
         """The node of what the view ops make of the base as it is now."""
@@ -120,8 +131,7 @@ class View:
         if view._node is not None:
             self.maker = f"Output {view._node.output_nr} of {_short_name(view._node.grad_fn)}"
         if view._node is not None and view._node.grad_fn.rare is not None and view.retains_grad:
-            del view._node.grad_fn.rare.retained[view._node.output_nr]
-            self.retains = True
+            self.retains = weakref.ref(view._node.grad_fn), view._node.output_nr
         view._node = None
 
 
@@ -338,6 +348,8 @@ def rebase(t: Tensor, node: Any) -> None:
     for other, other_view in _views_of(base):
         other._requires_grad = True
         other_view.forget(other)
+    if view is not None:
+        view.retains_no_more()
     if len(base.counter) > 2:
         _moved(base.counter)
 
