@@ -353,6 +353,7 @@ class StepBook:
 
     def __init__(self) -> None:
         self.known: dict[tuple[str, int], list[SeenStep]] = {}
+        self.last: SeenStep | None = None  # what the last of their steps followed, or taught
         # what began like a step that is known and went on otherwise, and how many more are measured
         # until it is seen; None: it is not known how it went on
         self.again: dict[tuple[str, int], tuple[StepKind | None, int]] = {}

@@ -83,7 +83,7 @@ class Lessons:
         seen_step = SeenStep(did, step, measuring.before, course)
         seen_step.first_peak = seen_step.peak = measuring.peak
         seen_step.training = [span.training for span in measuring.spans]
-        self.last = self.latest = seen_step
+        self.last = self.latest = self.book.last = seen_step
         if not fits and self.is_least:
             raise known_steps.too_few(self.limit, plan, needs)
         self.lacking = self.lacking if fits else seen_step
@@ -145,7 +145,7 @@ class Lessons:
                 self.unlike(seen_step, seen.peak)
                 return self.book.strays(first, did)
             seen = seen._replace(peaks=seen.peaks[:1])  # those of each event are another's
-        self.last = self.latest = seen_step
+        self.last = self.latest = self.book.last = seen_step
         if not seen.peaks and self.backend.device_type == "cpu":  # such a step is not counted
             seen = seen._replace(peak=seen_step.peak)
         self.tell(seen.peak)

@@ -57,14 +57,18 @@ class OfModel:
 
         With a model it says what its last step moved, what it took and what it takes at least, as
         that of `offload_states`; with the `tokens` of a step, tokens a second, too.
+
+        Where no step of its own is known, as there was no backward, or one that went otherwise than
+        it began, it is of the last one that is, of a budget with the same arguments, and says so.
+        RuntimeError before there was any.
         """
         from .report import report_of
 
         owner: Any = self
         if owner._thread is None:  # it has been left
-            return report_of(owner, self.last, tokens)
+            return report_of(owner, tokens)
         with owner._within.aside():
-            return report_of(owner, self.last, tokens)
+            return report_of(owner, tokens)
 
     def unfinished(self) -> list[UnfinishedStep]:
         """The steps that an error or an interrupt has ended early; see that of `offload_states`."""

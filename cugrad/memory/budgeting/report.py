@@ -11,7 +11,6 @@ from .planning import DISK, KEEP, OFFLOAD, Forecaster, Step
 
 if TYPE_CHECKING:
     from .context import budget
-    from .known_steps import SeenStep
     from .model_states.states import StatesOfBudget
 
 __all__ = ["BudgetReport", "report_of"]
@@ -71,14 +70,15 @@ class BudgetReport(dict[str, Any]):
         return drawn
 
 
-def report_of(owner: budget, seen_step: SeenStep | None, tokens: int | None) -> BudgetReport:
-    """The report of what the last step followed, or taught; RuntimeError before there was one. The
-    `tokens` are those of a step.
+def report_of(owner: budget, tokens: int | None) -> BudgetReport:
+    """The report of what the last step followed, or taught, of this budget or of others with its
+    arguments; RuntimeError before there was one. The `tokens` are those of a step.
     """
+    seen_step = owner.last or owner._lessons.book.last
     if seen_step is None:
         raise RuntimeError(
-            "budget: there is nothing to report: no forward and backward ran within it, or they "
-            "began like a step that is known and went on otherwise, and the next one is measured"
+            "budget: there is nothing to report: no forward and backward ran within it, or one "
+            "with the same arguments, to their end"
         )
     step, plan, beyond = seen_step.now.step, seen_step.plan, seen_step.beyond
     forecaster = Forecaster(step)
@@ -107,6 +107,7 @@ def report_of(owner: budget, seen_step: SeenStep | None, tokens: int | None) -> 
         holders=plan.holders(beyond),
         needs=None if fits and plan.keeps_all else plan.needs + beyond,
         plans_tried=len(seen_step.tried), steps_followed=seen_step.steps,
+        is_of_earlier_step=owner.last is None,
         states=None if owner._states is None else _states_of(owner._states, tokens),
     )  # fmt: skip
 
@@ -143,7 +144,13 @@ def _lines(report: BudgetReport) -> list[str]:
 
     tried = report["seconds"] is not None
     followed = "in the last step" if report["steps_followed"] else "in the step that was measured"
-    lines = [
+    lines = []
+    if report["is_of_earlier_step"]:
+        followed = "in this step"
+        lines.append(
+            "plan of              an earlier step with these arguments; this one has none yet"
+        )
+    lines += [
         f"limit                {size(report['limit'])}",
         f"peak                 {size(report['peak'])} {followed}; forecast "
         f"{size(report['predicted_peak'])}, with all kept {size(report['peak_without'])}",

@@ -225,3 +225,33 @@ def test_peaks_that_a_program_watches_are_its_own(has_model: bool) -> None:
             watches()
             assert backward > MIB
     assert all(now == most <= here + MIB / 4 for here, now, most in seen)
+
+
+def test_a_report_is_there_from_the_first_step_that_is_known_on() -> None:
+    """A loop may print it each time: it says where it is of an earlier step."""
+    trained = Trained()
+
+    def evaluates() -> None:
+        with torch.no_grad():
+            trained.loss()
+
+    def is_given_up() -> None:
+        trained.loss()
+
+    def report_of(body: Callable[[], None], limit: str = "5MiB") -> Any:
+        with memory.budget(limit, device=DEVICE) as plan:
+            body()
+        return plan.report()
+
+    with pytest.raises(RuntimeError, match="there is nothing to report"):
+        report_of(evaluates)
+    assert not report_of(trained.plain)["is_of_earlier_step"]
+    last = report_of(trained.plain)
+    for body in (evaluates, is_given_up, trained.plain):
+        report, is_its_own = report_of(body), body == trained.plain
+        assert report["is_of_earlier_step"] is not is_its_own
+        assert ("an earlier step" in str(report)) is not is_its_own
+        assert is_its_own or report["forward_ops"] == last["forward_ops"]
+        assert is_its_own or report["peak"] < last["peak"]
+    with pytest.raises(RuntimeError, match="there is nothing to report"):
+        report_of(evaluates, "6MiB")
