@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+import cugrad
+
 
 def leaf(lib: Any, *values: float) -> Any:
     return lib.tensor(list(values), dtype=lib.float64, requires_grad=True)
@@ -174,6 +176,17 @@ def test_retain_grad_follows_an_inplace_change(lib: Any) -> None:
     assert y.retains_grad
     (y * 5).sum().backward()
     assert y.grad.tolist() == [5] and x.grad.tolist() == [60]
+
+
+def test_a_gradient_of_another_shape_replaces_the_one_before() -> None:
+    """Where the tensor got its shape in place between two passes; see the page."""
+    x = cugrad.ones(2, 3, requires_grad=True)
+    y = x * 2
+    y.retain_grad()
+    y.sum().backward(retain_graph=True)
+    y.t_()
+    (y * cugrad.arange(6.0).reshape(3, 2)).sum().backward()
+    assert y.grad is not None and y.grad.tolist() == [[0, 1], [2, 3], [4, 5]]
 
 
 # Leaves -------------------------------------------------------------------------------------------

@@ -642,3 +642,15 @@ def test_save_on_cpu_around_a_model(lib: Any) -> None:
         p.grad = None
     model[2](model[1].module(model[0](x))).sum().backward()
     assert kept == [p.grad.tolist() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("change", ["unsqueeze_(0)", "t_()", "squeeze_()"])
+def test_a_shape_that_was_changed_is_no_mistake_of_the_hook(change: str) -> None:
+    """What unpack gives back is the same memory, which has changed: that is what is said."""
+    x = cugrad.ones(1, 3, requires_grad=True)
+    with cugrad.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+        y = x * 2
+        z = y.sin() * cugrad.ones(1)
+        eval(f"y.{change}")
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        z.sum().backward()

@@ -76,7 +76,9 @@ def run_tensor_hooks(rare: NodeRare, gradients: list[Any], recording: bool) -> l
         keeper = ref()
         if keeper is not None and current[nr] is not None:
             g = current[nr]
-            keeper._grad = recorded.clone(g, "C") if keeper._grad is None else keeper._grad + g
+            before = keeper._grad  # of another shape, if that was changed in place since
+            new = before is None or before.shape != g.shape
+            keeper._grad = recorded.clone(g, "C") if new else before + g
     return _as_gradients(current, recording)
 
 

@@ -270,16 +270,16 @@ def unpacked(node: Any, index: int, entry: Packed) -> Tensor:
     changed in place meanwhile.
     """
     tensor = entry.restore()
+    if entry.shows_change(tensor) and (entry.output_nr >= 0 or _is_needed(node, index)):
+        maker = node if entry.output_nr >= 0 else getattr(entry.edge, "grad_fn", None)
+        output = max(entry.output_nr, 0)
+        raise changed(node, index, entry.shape, maker, output, entry.counter[0], entry.version)
     if not entry.fits(tensor) and not getattr(entry.packed, "may_differ", False):
         raise RuntimeError(
             f"{node.name()}: the unpack hook of its saved {node.plan.saved_name(index)!r} returned "
             f"{spelled(tensor._array)}, want {spelled(entry)} as the pack hook was given: "
             "unpack must undo what pack did"
         )
-    if entry.shows_change(tensor) and (entry.output_nr >= 0 or _is_needed(node, index)):
-        maker = node if entry.output_nr >= 0 else getattr(entry.edge, "grad_fn", None)
-        output = max(entry.output_nr, 0)
-        raise changed(node, index, entry.shape, maker, output, entry.counter[0], entry.version)
     return tensor
 
 
