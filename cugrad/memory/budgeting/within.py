@@ -63,15 +63,19 @@ class Within:
         return most
 
     def turns(self) -> int:
-        """A loop within it has come to its next turn. Returns the most in use since the last."""
+        """A loop within it has come to its next turn. Returns the most in use since the last; 0 on
+        a host, whose one peak is the program's, too.
+        """
+        if self.backend.device_type == "cpu":
+            return 0
         self.look()
         most, self._of_turn = self._of_turn, 0
         self.most = max(self.most, most)
-        return most if self.backend.device_type != "cpu" else 0
+        return most
 
     def end(self) -> None:
         """It is left. What was there as it was entered, and grew no more, is not of its making."""
-        self.look()
+        self._of_turn = max(self._of_turn, self.backend.watched_peak())
         most = max(self.most, self._of_turn)
         self.backend.raise_watched_peak(max(self._before, most))
         self.most = most if most > self._here else 0
