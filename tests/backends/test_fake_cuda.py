@@ -72,3 +72,26 @@ def test_an_index_of_nonsense_is_taken_at_once() -> None:
     np.testing.assert_array_equal(take(x, huge, axis=0), x[[1, 0]])
     np.testing.assert_array_equal(take(x, np.array([7, -1], np.int8)), [1.0, 5.0])
     assert take(x[:0], huge[:0], axis=0).shape == (0, 3)
+
+
+SAME = """
+import sys
+sys.path.insert(0, {root!r})
+from tests.support import fake_cuda
+
+fake_cuda.install()
+import cupy
+
+x = cupy.ones((3, 4))
+out = cupy.empty((3, 4))
+assert cupy.ascontiguousarray(x) is x and x.astype(x.dtype, copy=False) is x
+assert cupy.asarray(x) is x and cupy.add(x, x, out=out) is out
+assert x.reshape(-1).base is x and x.T.base is x and out.base is None
+"""
+
+
+def test_a_result_that_is_an_operand_is_the_same_array() -> None:
+    """As CuPy's: who owns memory is asked by identity."""
+    command = [sys.executable, "-c", SAME.format(root=str(ROOT))]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
