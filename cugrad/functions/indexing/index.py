@@ -125,7 +125,7 @@ def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False)
             [4, 3]])
     """
     if sparse_grad:
-        raise NotImplementedError("gather(): sparse_grad=True: its gradient is dense")
+        raise NotImplementedError("gather(): its gradient is dense: leave out sparse_grad=True")
     dim = reach("gather", input, dim, index)
     shape = index._array.shape
     if input._array.ndim and len(shape) == input._array.ndim:

@@ -18,7 +18,7 @@ def main() -> int:
     parser.add_argument("--device", choices=["cpu", "simulated", "cuda"], default="cpu",
                         help="where cugrad runs; cuda is the CuPy that NumPy plays")  # fmt: skip
     parser.add_argument("--contexts", action="store_true",
-                        help="beside itself in a context of cugrad.memory")  # fmt: skip
+                        help="beside itself in a context that changes no number")  # fmt: skip
     options = parser.parse_args()
     if options.device == "cuda":
         play_cuda()

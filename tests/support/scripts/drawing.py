@@ -63,13 +63,15 @@ def draw(seed: int) -> list[str]:
 
 
 def draw_context(seed: int) -> str:
-    """The text of a context of `cugrad.memory` that changes no number."""
+    """The text of a context that changes no number: of `cugrad.memory`, or one that looks on."""
     random = Random(seed)
     kept = f"min_bytes={random.choice([0, 64])}"
     if random.random() < 0.4:
         return random.choice([
             f"t.memory.offload({kept})", f"t.memory.offload({kept}, keep_last=0)",
             "t.memory.recompute()", f"t.memory.save_on_disk({kept})", "t.memory.save_on_cpu()",
+            "t.profiler.profile()", "t.profiler.MemoryTimeline()",
+            "t.autograd.set_detect_anomaly(True, check_nan=False)",
             f"t.memory.budget('{random.choice(LIMITS)}')",
             f"t.memory.budget('{random.choice(LIMITS)}', model=net, optimizer=opt)",
         ])  # fmt: skip
