@@ -105,7 +105,7 @@ class RuledOptimizer(Optimizer):
         """The keyword arguments of the function."""
         settings = {name: group[name] for name in self._accepted if name in group}
         for pair, names in self._pairs.items():
-            if pair in group:
+            if pair in group and names[0] in self._accepted:
                 settings |= zip(names, group[pair])
         for name in ("grad_scale", "found_inf"):
             if name in self._accepted:

@@ -178,6 +178,24 @@ def test_sparse_adam_says_that_gradients_are_dense() -> None:
         optimizer.step()
 
 
+@every_name
+def test_settings_of_other_optimizers_are_left_alone(lib: Any, name: str) -> None:
+    """A loop may write the settings of one into the groups of all."""
+    others = {"betas": (0.5, 0.6), "etas": (0.5, 1.2), "step_sizes": (0.1, 1.0), "momentum": 0.5}
+    results = []
+    for extra in (False, True):
+        params = start(lib, name, "float32")
+        optimizer = getattr(lib.optim, name)(params)
+        if extra:
+            for group in optimizer.param_groups:
+                group.update({k: v for k, v in others.items() if k not in optimizer.defaults})
+        for step in range(2):
+            set_gradients(lib, params, step)
+            optimizer.step()
+        results.append([host(p).tolist() for p in params])
+    assert results[0] == results[1]
+
+
 LATER = [("Adam", "amsgrad", True), ("AdamW", "amsgrad", True), ("RMSprop", "momentum", 0.5),
          ("RMSprop", "centered", True)]  # fmt: skip
 
