@@ -365,6 +365,8 @@ def _unscaled(
     for grad in _grads_of(optimizer):
         if grad.dtype is float16 and not allow_half:
             raise ValueError("Attempting to unscale FP16 gradients.")
+        if grad.is_sparse:
+            grad = grad._elements  # each in place: what lies twice is as large as it was
         by_device.setdefault(grad.device, []).append(grad)
     flags: dict[Any, Tensor] = {}
     for device, grads in by_device.items():

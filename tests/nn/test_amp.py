@@ -617,6 +617,28 @@ def test_a_step_that_raises_may_be_asked_for_again(lib: Any) -> None:
     assert w.tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("unscales", [False, True])
+@pytest.mark.parametrize("worst", [1.0, float("inf")])
+def test_sparse_gradients_are_unscaled(lib: Any, unscales: bool, worst: float) -> None:
+    """An index that comes twice has one gradient, which is not finite if one of its parts is."""
+    table = lib.nn.Embedding(4, 2, sparse=True)
+    with lib.no_grad():
+        table.weight.fill_(1.0)
+    optimizer = lib.optim.SGD(table.parameters(), lr=0.5)
+    scaler = lib.amp.GradScaler("cpu", init_scale=8.0)
+    costs = lib.tensor([[worst], [1.0], [1.0]])
+    scaler.scale((table(lib.tensor([1, 3, 1])) * costs).sum()).backward()
+    if unscales:
+        scaler.unscale_(optimizer)
+        assert table.weight.grad.is_sparse
+        assert table.weight.grad.to_dense()[3].tolist() == [1.0, 1.0]
+    scaler.step(optimizer)
+    scaler.update()
+    rows = [1.0, 0.0, 1.0, 0.5] if worst == 1 else [1.0] * 4
+    assert table.weight.tolist() == [[row] * 2 for row in rows]
+    assert scaler.get_scale() == (8 if worst == 1 else 4)
+
+
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_step_without_gradients(lib: Any, fused: bool) -> None:
     """Is none; a fused optimizer, which looks at the gradients itself, is asked all the same."""
