@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,30 @@ def test_a_table_that_was_computed_may_be_looked_up_as_a_sparse_one(made: str, b
     want = outcome(torch, False)  # sparse ones pass few of PyTorch's ops
     for got, exact in zip(outcome(cugrad, True), want, strict=True):
         np.testing.assert_allclose(got, exact, rtol=1e-6)
+
+
+def test_sparse_tables_in_transforms() -> None:
+    """As those that are not sparse; by batches of numbers the gradient of a leaf is sparse."""
+    F, func = cugrad.nn.functional, cugrad.func
+    table = cugrad.arange(12.0).reshape(6, 2).requires_grad_()
+    tables = cugrad.stack([table.detach(), table.detach() * 2]).requires_grad_()
+    numbers = cugrad.tensor([[1, 2], [1, 3], [5, 5]])
+
+    def results(sparse: bool) -> list[Any]:
+        def rows(weight: Any, at: Any) -> Any:
+            return F.embedding(at, weight, padding_idx=2, sparse=sparse).square()
+
+        batches = func.vmap(partial(rows, table), in_dims=1)(numbers)
+        (slope,) = cugrad.autograd.grad(batches.sum(), table)
+        assert slope.is_sparse == sparse
+        ensemble = func.vmap(rows, (0, None))(tables, numbers)
+        (slopes,) = cugrad.autograd.grad(ensemble.sum(), tables)
+        each = func.vmap(func.grad(lambda *a: rows(*a).sum()), (None, 0))(table, numbers)
+        tangent = func.jvp(lambda w: rows(w, numbers), (table,), (table * 3,))[1]
+        slope = slope.to_dense() if sparse else slope
+        return [x.tolist() for x in (batches, slope, ensemble, slopes, each, tangent)]
+
+    assert results(True) == results(False)
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32", "float64"])

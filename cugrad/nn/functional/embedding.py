@@ -9,6 +9,7 @@ from ...autograd.function import Function
 from ...autograd.mode import no_grad
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
+from ...func import vmap
 from ...functions import FUNCTIONS
 from ...functions.calls.arguments import of_one_dtype, of_reals, refuse_whole
 from ...functions.creation.factories import full, zeros
@@ -63,10 +64,26 @@ class _Rows(Function):
     """Rows of a leaf, whose gradient is sparse: their numbers, and what has come for each."""
 
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, input: Tensor, padding_idx: int) -> Tensor:
-        ctx.save_for_backward(input)
-        ctx.size, ctx.padding_idx = weight.shape, padding_idx
+    def forward(weight: Tensor, input: Tensor, padding_idx: int) -> Tensor:
         return recorded.embedding(weight, input, padding_idx)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
+        weight, input, ctx.padding_idx = inputs
+        ctx.save_for_backward(input)
+        ctx.save_for_forward(input)
+        ctx.size = weight.shape
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, weight: Tensor, input: Tensor, padding_idx: int) -> Any:
+        """Numbers of a batch are numbers; of a batch of tables the gradient is not sparse."""
+        if in_dims[0] is None:
+            return _Rows.apply(weight, input, padding_idx), in_dims[1]
+        return vmap(recorded.embedding, (*in_dims[:2], None))(weight, input, padding_idx), 0
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *rest: Any) -> Tensor:
+        return recorded.embedding(tangent, ctx.saved_tensors[0], ctx.padding_idx)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
