@@ -4,156 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-__all__ = ["PRELUDE", "Network", "network"]
-
-# What scripts have: `t` is the library, and `log` notes what is to be compared.
-PRELUDE = '''
-import copy, importlib, io
-from collections import OrderedDict
-from functools import partial
-nn, F, optim = t.nn, t.nn.functional, t.optim
-prune = importlib.import_module(nn.__name__ + '.utils.prune')
-t.set_default_dtype(t.float64)
-
-def numbers(*shape):
-    """Numbers without a pattern that sums see."""
-    count = 1
-    for extent in shape:
-        count *= extent
-    waves = (t.arange(1, count + 1, dtype=t.float64) * 12.9898).sin()
-    return (waves * 43.7).fmod(1.).reshape(shape)
-
-def fill(module):
-    """Gives parameters numbers of their own: libraries draw others."""
-    with t.no_grad():
-        for place, (name, p) in enumerate(module.named_parameters()):
-            p.copy_(numbers(*p.shape) * .4 + .01 * place)
-    return module
-
-def ready(module, x):
-    """Its lazy layers know their sizes, and all parameters are filled."""
-    module.eval()
-    module(x)
-    fill(module)(x)  # the older weight_norm computes a weight when it is called
-    return module.train()
-
-class Residual(nn.Module):
-    def __init__(self, inner):
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x):
-        return x + self.inner(x)
-
-class Scale(nn.Module):
-    """A parameter, buffers of which one is not saved, and a plain attribute."""
-
-    def __init__(self, width):
-        super().__init__()
-        self.scale = nn.Parameter(t.ones(width))
-        self.register_parameter("shift", None)
-        self.register_buffer("calls", t.zeros((), dtype=t.int64))
-        self.register_buffer("seen", t.zeros(width), persistent=False)
-
-    def forward(self, x):
-        if self.training:
-            self.calls += 1
-            with t.no_grad():
-                self.seen.lerp_(x.reshape(-1, x.shape[-1]).mean(0), .1)
-        return x * self.scale + (0 if self.shift is None else self.shift)
-
-    def get_extra_state(self):
-        return {"calls": int(self.calls)}
-
-    def set_extra_state(self, state):
-        log(state)
-
-    def extra_repr(self):
-        return f"width={len(self.scale)}"
-
-class Twice(nn.Module):
-    """One layer under two names, called twice."""
-
-    def __init__(self, layer):
-        super().__init__()
-        self.first = self.second = layer
-
-    def forward(self, x):
-        return self.second(t.tanh(self.first(x)))
-
-class Branches(nn.Module):
-    def __init__(self, **branches):
-        super().__init__()
-        self.branches = nn.ModuleDict(branches)
-        self.shares = nn.ParameterDict({name: t.ones(()) for name in branches})
-        self.rest = nn.ParameterList([t.zeros(())])
-
-    def forward(self, x):
-        return sum(layer(x) * self.shares[name] for name, layer in self.branches.items()) \\
-            + self.rest[0]
-
-class Outputs(nn.Module):
-    """The first of the results of a recurrent layer."""
-
-    def __init__(self, layer):
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x):
-        return self.layer(x)[0]
-
-class Attends(nn.Module):
-    def __init__(self, width, heads, **options):
-        super().__init__()
-        self.heads = nn.MultiheadAttention(width, heads, batch_first=True, **options)
-
-    def forward(self, x):
-        return self.heads(x, x, x, need_weights=False)[0]
-
-class Checked(nn.Module):
-    def __init__(self, layer, **options):
-        super().__init__()
-        self.layer, self.options = layer, options
-
-    def forward(self, x):
-        return t.utils.checkpoint.checkpoint(self.layer, x, **self.options)
-
-class Does(nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        return self.function(x)
-
-class Doubled(nn.Module):
-    """A parametrization."""
-
-    def forward(self, x):
-        return x * 2
-
-    def right_inverse(self, x):
-        return x / 2
-
-class Odd(nn.Module):
-    """A parametrization without an inverse."""
-
-    def forward(self, x):
-        return x - x.flip(-1) * .5
-
-def through_file(value, **options):
-    file = io.BytesIO()
-    t.save(value, file)
-    file.seek(0)
-    return t.load(file, **options)
-
-def once_more():
-    """A closure for optimizers that ask for the loss themselves."""
-    opt.zero_grad()
-    loss = cost(net(x), y)
-    loss.backward()
-    return loss
-'''
+__all__ = ["Network", "network"]
 
 
 class Network:
@@ -168,7 +19,7 @@ class Network:
 VECTORS = """
 nn.Linear({w}, {v}) -> v
 nn.Linear({w}, {v}, bias=False) -> v
-nn.Bilinear({w}, {w}, {w})
+Pairs(nn.Bilinear({w}, {w}, {v})) -> v
 nn.ReLU()
 nn.ReLU(inplace=True)
 nn.Tanh()
@@ -205,7 +56,41 @@ t.nn.utils.parametrizations.weight_norm(nn.Linear({w}, {w}))
 t.nn.utils.weight_norm(nn.Linear({w}, {w}), dim=None)
 t.nn.utils.parametrize.register_parametrization(nn.Linear({w}, {w}), 'weight', Doubled())
 t.nn.utils.parametrize.register_parametrization(nn.Linear({w}, {w}), 'bias', Odd(), unsafe=True)
-"""
+Does(Cubed.apply)
+Does(lambda x: Clipped.apply(x, .05)[0])
+Does(lambda x: Negated.apply(x * 1))
+Does(lambda x: x.clone().mul_(2.).add_(x))
+Does(lambda x: t.where(x > 0, x, x.exp() - 1))
+Does(lambda x: x[:, t.arange(x.shape[1] - 1, -1, -1)])
+Does(lambda x: t.stack([x, x.flip(1), x.detach()]).max(0).values)
+Does(lambda x: t.cat(x.chunk(2, 1)[::-1], 1))
+Does(lambda x: t.einsum('ni,nj->nj', x, x) / 2)
+Does(lambda x: x - x.mean(0, keepdim=True).detach())
+nn.Sequential(nn.Unflatten(1, (2, -1)), nn.Softmin(-1), nn.Flatten(1))
+nn.Sequential(nn.Linear({w}, 2 * {w}), nn.GLU())
+nn.Mish(inplace=True)
+nn.Hardtanh(-.5, .5)
+nn.CELU(.5)
+nn.SELU(inplace=True)
+nn.Softshrink(.1)
+nn.LogSigmoid()
+nn.RReLU(.2, .2)
+nn.AlphaDropout(0.)
+Tied({w})
+Casts(nn.Linear({w}, {w}), t.bfloat16)
+Casts(nn.Sequential(nn.Linear({w}, {w}), nn.LayerNorm({w}), nn.Softmax(-1)), t.bfloat16)
+Casts(nn.Sequential(nn.Linear({w}, {w}), nn.GELU(), nn.Linear({w}, {w})), t.float16)
+Within(nn.Linear({w}, {w}), t.no_grad)
+Within(nn.Sequential(nn.Linear({w}, {w}), nn.Tanh()), t.autograd.graph.save_on_cpu)
+Within(nn.Linear({w}, {w}), partial(t.autograd.graph.saved_tensors_hooks, lambda v: v.clone(), lambda v: v * 1))
+Checked(nn.BatchNorm1d({w}), use_reentrant=False)
+Checked(Twice(nn.Linear({w}, {w})), use_reentrant=False, preserve_rng_state=False, determinism_check='none')
+Checked(Checked(nn.Linear({w}, {w}), use_reentrant=False), use_reentrant=False)
+spectral(nn.Linear({w}, {w}))
+spectral(nn.Linear({w}, {w}), older=True)
+nn.utils.parametrizations.orthogonal(nn.Linear({w}, {w}), 'weight', 'cayley', use_trivialization=False)
+prune.identity(nn.Linear({w}, {w}), 'weight')
+"""  # noqa: E501
 IMAGES = """
 nn.Conv2d({w}, {v}, 3, padding=1) -> v
 nn.Conv2d({w}, {w}, 3, padding='same', padding_mode='circular')
@@ -226,7 +111,26 @@ nn.Upsample(scale_factor=1., mode='nearest')
 Residual(nn.Sequential(nn.Conv2d({w}, {w}, 1), nn.BatchNorm2d({w}), nn.ReLU()))
 t.nn.utils.parametrizations.weight_norm(nn.Conv2d({w}, {w}, 1))
 nn.Sequential(nn.Conv2d({w}, {w}, 1), nn.Softmax2d())
-"""
+nn.Conv2d({w}, {v}, 3, padding=2, dilation=2) -> v
+nn.Conv2d({w}, {w}, 3, padding=1, padding_mode='reflect')
+nn.Sequential(nn.Conv2d({w}, {w}, 3, 2, 1), nn.Upsample(scale_factor=2., mode='bilinear'))
+nn.Sequential(nn.Conv2d({w}, {w}, 2, 2), nn.LazyConvTranspose2d({w}, 2, 2))
+nn.Sequential(nn.Unflatten(1, (1, -1)), nn.Conv3d(1, 1, 3, padding=1), nn.Flatten(1, 2))
+nn.Sequential(nn.PixelUnshuffle(2), nn.ChannelShuffle(2), nn.PixelShuffle(2))
+nn.Sequential(nn.Unfold(3, padding=1), nn.Fold((4, 4), 3, padding=1))
+nn.Sequential(nn.ZeroPad2d((1, 0, 1, 0)), nn.MaxPool2d(2, 1))
+nn.AdaptiveAvgPool2d(4)
+nn.Sequential(nn.AdaptiveMaxPool2d((2, 3)), nn.Upsample((4, 4), mode='bicubic', align_corners=True))
+nn.LPPool2d(2, 1)
+Unpools()
+nn.LazyInstanceNorm2d()
+Does(lambda x: x.contiguous(memory_format=t.channels_last))
+Does(lambda x: F.grid_sample(x, F.affine_grid(numbers(len(x), 2, 3).to(x.dtype), x.shape, False), align_corners=False))
+Does(lambda x: F.pad(x, (1, 1, 1, 1), 'replicate')[..., 1:-1, :-2])
+Casts(nn.Sequential(nn.Conv2d({w}, {w}, 3, padding=1), nn.BatchNorm2d({w}), nn.ReLU(inplace=True)), t.bfloat16)
+Checked(nn.Sequential(nn.Conv2d({w}, {w}, 1), nn.BatchNorm2d({w}), nn.ReLU(inplace=True)), use_reentrant=False)
+spectral(nn.Conv2d({w}, {w}, 3, padding=1))
+"""  # noqa: E501
 SEQUENCES = """
 nn.Linear({w}, {v}) -> v
 nn.LayerNorm({w})
@@ -246,24 +150,63 @@ nn.TransformerEncoderLayer({w}, 2, 6, 0., 'gelu', batch_first=True, norm_first=T
 nn.TransformerEncoder(nn.TransformerEncoderLayer({w}, 2, 6, 0., batch_first=True), 2, enable_nested_tensor=False)
 Checked(nn.TransformerEncoderLayer({w}, 2, 6, 0., batch_first=True), use_reentrant=False)
 nn.Conv1d(4, 4, 3, padding=1)
+Outputs(nn.LSTM({w}, {v} // 2, bidirectional=True, batch_first=True)) -> v
+Outputs(nn.LSTM({w}, 7, proj_size={v}, batch_first=True)) -> v
+Packed(nn.LSTM({w}, {v}, batch_first=True)) -> v
+Packed(nn.LSTM({w}, {v}, 2, batch_first=True), in_order=True) -> v
+Packed(nn.GRU({w}, {v} // 2, bidirectional=True, batch_first=True)) -> v
+Packed(nn.RNN({w}, {v}, bias=False, batch_first=True)) -> v
+Cells(nn.LSTMCell({w}, {v})) -> v
+Cells(nn.GRUCell({w}, {v})) -> v
+Cells(nn.RNNCell({w}, {w}, nonlinearity='relu'))
+Masked(nn.TransformerEncoderLayer({w}, 2, 6, 0., batch_first=True), src_mask='ahead')
+Masked(nn.TransformerEncoderLayer({w}, 2, 6, 0., F.silu, batch_first=True), src_mask='both', src_key_padding_mask='pads')
+Masked(nn.TransformerEncoder(nn.TransformerEncoderLayer({w}, 2, 6, 0., batch_first=True), 2, nn.LayerNorm({w}), False), mask='ahead', is_causal='yes')
+Masked(nn.TransformerDecoderLayer({w}, 2, 6, 0., batch_first=True), memory='memory', tgt_mask='ahead', tgt_is_causal='yes', memory_key_padding_mask='pads')
+Masked(nn.Transformer({w}, 2, 1, 1, 6, 0., batch_first=True), tgt='memory', tgt_mask='ahead', src_key_padding_mask='pads')
+Asks({w})
+Asks({w}, bias=False)
+Places({w})
+Does(lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True))
+Does(lambda x: F.scaled_dot_product_attention(x, x, x, numbers(4, 4).to(x.dtype), scale=.5))
+Does(lambda x: x.cumsum(1) / t.arange(1, 5)[:, None])
+Does(lambda x: nn.utils.rnn.pad_sequence([row[:n] for row, n in zip(x, (4, 2, 3))], batch_first=True))
+Does(lambda x: x.masked_fill(t.arange(4)[:, None] >= 3, 0.))
+Within(nn.Linear({w}, {w}), t.autograd.graph.save_on_cpu)
+nn.Sequential(Does(lambda x: x.mT), nn.BatchNorm1d({w}), nn.Conv1d({w}, {w}, 3, padding=1, groups=2), Does(lambda x: x.mT))
 """  # noqa: E501
 ENDS = {
     "vectors": "nn.Linear({w}, 3)",
     "images": "nn.Flatten(1), nn.Linear({w} * 16, 3)",
     "sequences": "Does(lambda x: x.mean(1)), nn.Linear({w}, 3)",
     "tokens": "Does(lambda x: x.mean(1)), nn.Linear({w}, 3)",
+    "bags": "nn.Linear({w}, 3)",
 }
-LAYERS = {"vectors": VECTORS, "images": IMAGES, "sequences": SEQUENCES, "tokens": SEQUENCES}
+LAYERS = {
+    "vectors": VECTORS, "images": IMAGES, "sequences": SEQUENCES, "tokens": SEQUENCES,
+    "bags": VECTORS,
+}  # fmt: skip
 INPUTS = {
     "vectors": "numbers(6, {w})",
     "images": "numbers(3, {w}, 4, 4)",
     "sequences": "numbers(3, 4, {w})",
     "tokens": "(t.arange(12) * 5 % 7).reshape(3, 4)",
+    "bags": "(t.arange(12) * 5 % 7).reshape(4, 3)",
 }
-BEGINS = [
-    "nn.Embedding(7, {w})", "nn.Embedding(7, {w}, padding_idx=0)",
-    "nn.Embedding(7, {w}, scale_grad_by_freq=True)",
-]  # fmt: skip
+BEGINS = {
+    "tokens": [
+        "nn.Embedding(7, {w})", "nn.Embedding(7, {w}, padding_idx=0)",
+        "nn.Embedding(7, {w}, scale_grad_by_freq=True)", "nn.Embedding(7, {w}, sparse=True)",
+        "nn.Embedding(7, {w}, max_norm=.5)", "nn.Embedding(7, {w}, 0, sparse=True)",
+        "nn.Embedding.from_pretrained(numbers(7, {w}), freeze=False)",
+    ],
+    "bags": [
+        "nn.EmbeddingBag(7, {w})", "nn.EmbeddingBag(7, {w}, mode='sum', sparse=True)",
+        "nn.EmbeddingBag(7, {w}, mode='max')", "nn.EmbeddingBag(7, {w}, padding_idx=1)",
+        "nn.EmbeddingBag(7, {w}, sparse=True, padding_idx=2)",
+        "nn.EmbeddingBag(7, {w}, max_norm=.5)",
+    ],
+}  # fmt: skip
 
 
 def network(draw: Random) -> Network:
@@ -271,8 +214,8 @@ def network(draw: Random) -> Network:
     kind = draw.choice([*LAYERS, "vectors", "vectors"])
     width = start = draw.choice([2, 4, 6])
     chain = []
-    if kind == "tokens":
-        chain.append(draw.choice(BEGINS).format(w=width))
+    if kind in BEGINS:
+        chain.append(draw.choice(BEGINS[kind]).format(w=width))
     lines = LAYERS[kind].strip().splitlines()
     for _ in range(draw.randint(1, 5)):
         text, _, wider = draw.choice(lines).partition(" -> ")
