@@ -199,7 +199,7 @@ def check_fits(value: Any, d: dtype) -> None:
     """
     real = value.real if isinstance(value, complex) and value.imag == 0 else value
     if isinstance(real, complex):
-        fits = d.category == COMPLEX
+        fits = d.category in (BOOL, COMPLEX)
     elif d.category == BOOL:
         fits = True
     elif d.category == INTEGER:

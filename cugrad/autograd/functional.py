@@ -6,7 +6,9 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-from ..tensor import Tensor
+from ..backends import backend_of
+from ..backends.several import there
+from ..tensor import Tensor, make
 from .check.functional import (
     Tensors,
     check_depends,
@@ -261,9 +263,9 @@ def jacobian(
 def _rows(output: Tensor, nr: int, points: Tensors, create_graph: bool, strict: bool) -> Tensors:
     """The Jacobians of one output, by one backward pass for each of its elements."""
     rows: list[list[Tensor]] = [[] for _ in points]
-    flat = output.reshape(-1)
+    root = output.reshape(-1)[0] if output.is_complex() and output.numel() else output
     for k in range(output.numel()):
-        row = gradients((flat[k],), points, retain_graph=True, create_graph=create_graph)
+        row = gradients((root,), points, (_unit(output, k),), create_graph, retain_graph=True)
         for i, (g, x) in enumerate(zip(row, points, strict=True)):
             if strict and g is None:
                 raise RuntimeError(
@@ -282,6 +284,19 @@ def _rows(output: Tensor, nr: int, points: Tensors, create_graph: bool, strict: 
         recorded.stack(row, 0).view(*output.shape, *x.shape)
         for row, x in zip(rows, points, strict=True)
     )
+
+
+def _unit(x: Tensor, k: int) -> Tensor | None:
+    """The gradient of element `k`: zeros like a tensor, and a 1. None of a complex one, whose own
+    gradient is an error.
+    """
+    return None if x.is_complex() else make(there(_unit_like, x._array, k))
+
+
+def _unit_like(array: Any, k: int) -> Any:
+    unit = backend_of(array).xp.zeros(array.size, array.dtype)
+    unit[k] = 1
+    return unit.reshape(array.shape)
 
 
 def _unit_vectors(tensors: Tensors) -> Tensors:

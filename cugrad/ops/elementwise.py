@@ -383,7 +383,7 @@ def _copy(xp: Any, self: Any, src: Any) -> Any:
 
 
 row("copy", "self src", _copy, node="torch::autograd::CopyBackwards", promote="cast",
-    inplace=lambda xp, self, src: xp.copyto(self, src),
+    inplace=lambda xp, self, src: xp.copyto(self, src, casting="unsafe"),
     self=lambda g: g * 0, src=lambda g: g,
     jvp=lambda m, self, src_t: (
         m.zero_like(self) if src_t is None else m.copy(m.zero_like(self), src_t))

@@ -9,7 +9,7 @@ import numpy as np
 from .. import dtypes
 from ..backends import backend_of
 from ..backends.batched.arrays import plain
-from ..dtypes import COMPLEX, FLOAT, INTEGER, dtype, is_half
+from ..dtypes import BOOL, COMPLEX, FLOAT, INTEGER, dtype, is_half
 
 SCALARS = (bool, int, float, complex)
 
@@ -139,6 +139,10 @@ def fit_scalar(value: Any, target: dtype) -> Any:
             raise OverflowError(f"int too big to convert: {value} is no number of 64 bits")
         low = -(1 << bits - 1) if target.is_signed else 0
         return (value - low) % (1 << bits) + low  # wraps, as PyTorch does
+    if type(value) is complex and target.category < COMPLEX and value.imag == 0:
+        value = value.real
+    if target.category == BOOL:
+        return bool(value)
     if target is dtypes.bfloat16:
         return target.numpy.type(value)  # a Python float would make float32 of it
     if target.category >= FLOAT and type(value) is not complex:

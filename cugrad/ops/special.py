@@ -133,9 +133,10 @@ row("hypot", "self other", "hypot", ELEMENTWISE,
 def _lerp(xp: Any, self: Array, end: Array, weight: Any) -> Array:
     """From the nearer end, so that a weight of 1 gives exactly `end`."""
     way = end - self
-    near = self + way * weight
     if not hasattr(weight, "dtype") or isinstance(weight, np.generic):
-        return narrow(xp, near if abs(weight) < 0.5 else end - way * (1 - weight), self)
+        near = abs(weight) < 0.5
+        return narrow(xp, self + way * weight if near else end - way * (1 - weight), self)
+    near = self + way * weight
     return narrow(xp, xp.where(xp.abs(weight) < 0.5, near, end - way * (1 - weight)), self)
 
 

@@ -81,6 +81,39 @@ def test_beyond_half_precision_it_is_infinite(call: str) -> None:
     assert outcome(cugrad, call, "float16", 1e6) == outcome(torch, call, "float16", 1e6)
 
 
+KINDS = """bool uint8 int8 int32 int64 float16 bfloat16 float32 float64 complex64 complex128"""
+NUMBERS = [0, -1, 2.5, True, float("inf"), float("nan"), -129, 2**40, 1 + 2j, 1 + 0j, 1e300]
+PARTS: dict[str, Any] = {
+    "whole": lambda x: x,
+    "turned": lambda x: x.t(),
+    "part": lambda x: x[1:, ::2],
+}
+
+
+@pytest.mark.parametrize("device", ["cpu", "simulated"])
+@pytest.mark.parametrize("number", NUMBERS, ids=str)
+@pytest.mark.parametrize("kind", KINDS.split())
+def test_what_a_number_is_when_it_is_put_somewhere(kind: str, number: Any, device: str) -> None:
+    torch = pytest.importorskip("torch")
+
+    def outcomes(lib: Any, **where: Any) -> list[str]:
+        found = []
+        for part in PARTS.values():
+            for put in (
+                lambda x: x.fill_(number), lambda x: x.masked_fill_(x == x, number),
+                lambda x: x.__setitem__(..., number), lambda x: x.zero_(),
+            ):  # fmt: skip
+                whole = lib.ones((3, 3), dtype=getattr(lib, kind), **where)
+                try:
+                    put(part(whole))
+                except (RuntimeError, OverflowError) as error:
+                    found.append(type(error).__name__)
+                found.append(str(whole.cpu().tolist()))
+        return found
+
+    assert outcomes(cugrad, device=device) == outcomes(torch)
+
+
 @pytest.mark.parametrize("call", ["x + v", "v - x", "x * v", "x & v", "x == v"])
 def test_no_number_of_more_than_64_bits_counts(call: str) -> None:
     torch = pytest.importorskip("torch")

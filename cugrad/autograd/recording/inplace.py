@@ -131,7 +131,8 @@ def _execute(
             getattr(backend.xp, op.ufunc or "")(*arrays, out=home)
     elif op.inplace is not None and _stands_alone(arrays, params):
         try:
-            op.inplace(backend.xp, *arrays, **params)
+            with backend.quiet():
+                op.inplace(backend.xp, *arrays, **params)
         except ValueError as error:
             raise explain(op, arrays, error) from None
     else:
@@ -250,12 +251,17 @@ def _fits(op: Op, arrays: list[Any]) -> bool:
 
 
 def _stands_alone(arrays: list[Any], params: dict[str, Any]) -> bool:
-    """Whether all arrays are of one dtype and backend, and none overlaps the first, nor itself."""
+    """Whether all arrays are of one dtype and backend, and none overlaps the first, nor itself;
+    a host takes real numbers beside them.
+    """
     home = arrays[0]
     if _shows_twice(home):
         return False
-    share = backend_of(home).xp.may_share_memory
+    backend = backend_of(home)
+    share = backend.xp.may_share_memory
     for x in arrays[1:]:
+        if backend.runs_rows and type(x) in (float, int, bool):
+            continue
         if type(x) is not type(home) or x.dtype != home.dtype or share(x, home):
             return False
     others = [x for p in params.values() if type(p) is tuple for x in p if hasattr(x, "dtype")]
