@@ -60,8 +60,9 @@ class OutOfMemoryError(MemoryError, RuntimeError):
 class NoArray(NotImplementedError):
     """Raised where the array of a tensor is read that has none; its `tensor` may know what to do.
 
-    Such a class of tensors has a method `run(name, args, params)`, which computes an op, and an
-    `outline`, which has the shape, ndim and dtype of an array.
+    Such a class of tensors has a method `run(name, args, params)`, which computes an op, perhaps
+    `change(name, other)`, which puts its result in the place of another tensor, and an `outline`,
+    which has the shape, ndim and dtype of an array.
     """
 
     def __init__(self, tensor: Any) -> None:
@@ -73,3 +74,10 @@ class NoArray(NotImplementedError):
     def run(self, name: str, *args: Any, **params: Any) -> Any:
         """What the tensor makes of an op."""
         return self.tensor.run(name, args, params)
+
+    def changes(self, name: str, args: Any) -> bool:
+        """Whether the first operand, another tensor, has become what the op makes of both."""
+        change = getattr(self.tensor, "change", None)
+        if change is None or len(args) != 2 or args[1] is not self.tensor:
+            return False
+        return bool(change(name, args[0]))

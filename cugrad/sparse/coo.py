@@ -261,8 +261,8 @@ class SparseTensor(Described):
     def op_add(self, a: Any, b: Any, alpha: Any = 1) -> Any:
         b = b if alpha == 1 else b * alpha
         if not (isinstance(a, SparseTensor) and isinstance(b, SparseTensor)):
-            dense = b if isinstance(a, SparseTensor) else a
-            return self._added_to(dense)
+            sparse, dense = (a, b) if isinstance(a, SparseTensor) else (b, a)
+            return sparse._added_to(dense)
         if a._size != b._size or a.sparse_dim() != b.sparse_dim():
             raise RuntimeError(
                 f"add: expected sizes of 'self' and 'other' to match, but {list(a._size)} != "
@@ -278,9 +278,8 @@ class SparseTensor(Described):
         if not isinstance(dense, Tensor):
             return self._added_to(make(dense))._array
         if dense.shape != self._size:
-            raise RuntimeError(
-                f"add: expected a dense tensor of size {list(self._size)}, got {list(dense.shape)}"
-            )
+            sizes = f"{list(self._size)}, got {list(dense.shape)}"
+            raise RuntimeError(f"add: expected a dense tensor of size {sizes}")
         return self._put_into(dense)
 
     def add_into(self, sum: Tensor) -> None:
@@ -293,6 +292,12 @@ class SparseTensor(Described):
             return
         values = self._elements.to(sum.dtype)
         sum.index_put_(self._places.unbind(0), values, accumulate=True)
+
+    def change(self, name: str, dense: Tensor) -> bool:
+        """Adds itself to a dense tensor in place, or subtracts it; False for other ops."""
+        from .parts import changed
+
+        return changed(self, name, dense)
 
     def op_sub(self, a: Any, b: Any, alpha: Any = 1) -> Any:
         return self.op_add(a, -b if alpha == 1 else b * -alpha)
@@ -315,10 +320,8 @@ class SparseTensor(Described):
         """The products where both have elements."""
         a, b = self.coalesce(), other.coalesce()
         if a._size != b._size or a.sparse_dim() != b.sparse_dim():
-            raise RuntimeError(
-                f"mul: expected sizes of 'self' and 'other' to match, but {list(a._size)} != "
-                f"{list(b._size)}"
-            )
+            sizes = f"{list(a._size)} != {list(b._size)}"
+            raise RuntimeError(f"mul: expected sizes of 'self' and 'other' to match, but {sizes}")
         first, second = a._keys(), b._keys()
         if not second.numel():
             return b._with(b._elements * 1)

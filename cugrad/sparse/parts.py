@@ -11,6 +11,7 @@ from ..dtypes import promote_types
 from ..functions import FUNCTIONS
 from ..functions.creation.factories import tensor, zeros
 from ..functions.creation.ranges import arange
+from ..functions.queries import can_cast
 from ..functions.shapes.copies import cat
 from ..ops.dims import canonical_dim, canonical_dims
 from ..ops.table import ELEMENTWISE, TABLE
@@ -18,7 +19,8 @@ from ..tensor import Tensor
 from .coo import SparseTensor
 
 __all__ = [
-    "each_element", "joined", "listed", "part", "permuted", "selected", "sum", "summed", "widened",
+    "changed", "each_element", "joined", "listed", "part", "permuted", "selected", "sum", "summed",
+    "widened",
 ]  # fmt: skip
 
 
@@ -59,6 +61,23 @@ def part(input: SparseTensor, index: Any) -> Tensor:
                 "call to_dense(), or index_select of values()"
             )
     return result
+
+
+def changed(input: SparseTensor, name: str, dense: Tensor) -> bool:
+    """Whether a dense tensor has become its sum with a sparse one, or the difference, in place."""
+    if name not in ("add", "sub"):
+        return False
+    if dense.shape != input.shape:
+        raise RuntimeError(
+            f"{name}_: got a dense tensor of size {list(dense.shape)} and a sparse one of "
+            f"{list(input.shape)}, want one size"
+        )
+    if not can_cast(input.dtype, dense.dtype):
+        raise RuntimeError(
+            f"result type {input.dtype} can't be cast to the desired output type {dense.dtype}"
+        )
+    (input if name == "add" else -input).add_into(dense)
+    return True
 
 
 def permuted(input: SparseTensor, dims: Any) -> SparseTensor:

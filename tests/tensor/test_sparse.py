@@ -44,6 +44,10 @@ torch.mul(a, 3).to_dense()
 (a * b).to_dense()
 torch.mul(a.coalesce(), b.coalesce()).to_dense()
 y + a
+y - a
+y - a.coalesce() * 2
+torch.sub(y, a, alpha=2)
+torch.sub(a, b, alpha=2).to_dense()
 torch.sum(a)
 a.sum()
 torch.sum(a.detach(), 0, keepdim=True).to_dense()
@@ -255,6 +259,35 @@ def test_sums_in_place(call: str) -> None:
         with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
             exec(call, own)
     assert results[0] == results[1]
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+@pytest.mark.parametrize("call", ["y += b", "y -= b", "y.add_(b, alpha=3)", "y.sub_(b, alpha=2)"])
+def test_sums_in_place_of_dense_tensors(call: str) -> None:
+    """As in the step of a loop that has no optimizer."""
+    torch = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")
+    results = []
+    for lib in (cugrad, torch):
+        own = names(lib)
+        leaf, y = own["y"], own["y"] * 1
+        own["y"] = y
+        exec(call, own)
+        assert own["y"] is y
+        (y * y).sum().backward()
+        gradient = own["w"].grad.to_dense()
+        results.append([y.tolist(), leaf.grad.tolist(), gradient.tolist()])
+        own["y"] = lib.ones(3, 3, dtype=lib.float64)
+        with pytest.raises(RuntimeError, match="size"):
+            exec(call, own)
+        own["y"] = lib.ones(3, 4, dtype=lib.int64)
+        with pytest.raises(RuntimeError, match="can't be cast|Can't convert"):
+            exec(call, own)
+        own["y"] = leaf
+        with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
+            exec(call, own)
+    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-12)
+    np.testing.assert_allclose(results[0][1], results[1][1], rtol=1e-12)
+    np.testing.assert_allclose(results[0][2], results[1][2], rtol=1e-12)
 
 
 def test_gradients_go_through_sums_in_place() -> None:

@@ -70,6 +70,8 @@ def apply_inplace(op: Op, args: tuple[Any, ...], params: dict[str, Any] = NO_PAR
             return observed(op, args, params, _dual)
         return _dual(op, args, params)
     except NoArray as error:
+        if error.changes(op.name, args):
+            return args[0]
         raise NotImplementedError(f"{op.name}_: {error}") from None
     except AttributeError:
         if isinstance(args[0], Tensor):
