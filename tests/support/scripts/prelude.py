@@ -333,6 +333,16 @@ def cast(dtype, **options):
     with t.autocast(here, dtype=dtype, **options):
         return cost(net(x), y)
 
+def everywhere(kind, hook):
+    """A pass, with a hook of all modules."""
+    global loss
+    handle = getattr(nn.modules.module, f"register_module_{kind}")(hook)
+    try:
+        loss = cost(net(x), y)
+        loss.backward()
+    finally:
+        handle.remove()
+
 def batches(**options):
     return t.utils.data.DataLoader(t.utils.data.TensorDataset(x, y), **options)
 

@@ -96,7 +96,7 @@ class Numbers:
             return False
         near = max(NEAR.get(kind, 0) for kind in (self.kind, self.coarsest))
         with np.errstate(all="ignore"):
-            least = 2e-1 if near == NEAR["bfloat16"] else 2e-2
+            least = 5e-1 if near == NEAR["bfloat16"] else 2e-2
             scale = np.abs(self.array[np.isfinite(self.array)]).max(initial=least)
             return bool(
                 np.allclose(self.array, other.array, rtol=near, atol=near * scale, equal_nan=True)
