@@ -13,7 +13,7 @@ from .planning import KEEP, OFFLOAD, RECOMPUTE, moved
 
 __all__ = [
     "RECORDED", "BudgetError", "Tuning", "SeenStep", "StepBook", "StepKind", "StepOutcome",
-    "TriedPlan", "as_measured", "first_of", "moved", "ran_out", "shifted", "too_few",
+    "TriedPlan", "as_measured", "first_of", "moved", "named", "ran_out", "shifted", "too_few",
 ]  # fmt: skip
 
 ADVICE = (
@@ -116,6 +116,8 @@ class Tuning:
         if len(self.tried) < ADJUSTMENTS * (1 if self.fitting(limit) else 4):
             if self.looks_further(limit, fits, placements):
                 return
+        if seen.peak > limit and self.sends_all(limit):
+            return
         if seen.peak > limit and len(self.tried) == 1:  # of what an error has left in memory?
             self.is_cold = True
             return
@@ -155,6 +157,19 @@ class Tuning:
             if self.takes(plan, aim):
                 return True
         return False
+
+    def sends_all(self, limit: int) -> bool:
+        """Makes the plan of the step that was measured the next one, where none has fitted: that
+        took what was seen, whatever the others hold that no forecast knows.
+        """
+        if any(tried.peak <= limit for tried in self.tried):
+            return False
+        plan = as_measured(self.step, self.plan.needs)
+        is_tried = any(tried.plan.placements == plan.placements for tried in self.tried)
+        if is_tried or OFFLOAD not in plan.placements:
+            return False
+        self.plan, self.limit, self.is_cold, self.most = plan, limit, True, limit
+        return True
 
     def takes(self, plan: planning.Plan, limit: int) -> bool:
         """Makes a plan the next one, if it fits its limit and has not been tried."""
@@ -212,6 +227,7 @@ class SeenStep:
         self.first_peak = self.peak = 0  # of the step that was measured, and of the last one
         # bytes of weights, gradients and states that are placed and were here, by event
         self.training: list[tuple[int, ...]] = []
+        self.added = False  # whether it was measured as it added to gradients of a pass before
         self.steps = 0  # that have followed it, to their end
         self.here = before  # bytes in use before the last step
         self.beyond = 0  # bytes in use before the last step, more than its course was made for
@@ -325,11 +341,22 @@ def as_measured(step: planning.Step, peak: int) -> planning.Plan:
     return planning.Plan(chosen, planning.Forecaster(step)(chosen), peak, step, chosen)
 
 
-def too_few(limit: int, plan: planning.Plan, needs: int) -> BudgetError:
-    """The error for a limit that no plan fits: so many bytes are needed, with what comes later."""
+def named(needs: int, foreseen: int) -> int:
+    """The bytes that an error names as the least: those that a step needs, or those that are
+    `foreseen` for what the loop may do, where they are hardly more.
+    """
+    return max(needs, foreseen) if foreseen - needs <= needs >> 4 else needs
+
+
+def too_few(limit: int, plan: planning.Plan, needs: int, foreseen: int = 0) -> BudgetError:
+    """The error for a limit that no plan fits: so many bytes are needed, with what comes later; and
+    so many are `foreseen` if passes add to gradients.
+    """
+    least = named(needs, foreseen)
+    more = f", {enough(foreseen)} if passes add to gradients" if foreseen > least else ""
     return BudgetError(
-        f"budget: {size(limit)} are too few: this step needs at least {enough(needs)}, and room "
-        f"for an optimizer's state if that is yet to come. {plan.holders()} {ADVICE}"
+        f"budget: {size(limit)} are too few: this step needs at least {enough(least)}{more}, and "
+        f"room for an optimizer's state if that is yet to come. {plan.holders()} {ADVICE}"
     )
 
 

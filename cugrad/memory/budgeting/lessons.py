@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -46,7 +46,10 @@ class Lessons:
         self.is_least = True  # whether no other places of a model's states take less of the device
         self.lacking: SeenStep | None = None  # what has no room beside them, where others take less
         self.lack: BudgetError | None = None  # what would be said of that, were there no others
+        # bytes that are enough for what may come behind a step that was measured
+        self.foresees: Callable[[SeenStep], int] | None = None
         self.adds = False  # whether the step has added to gradients of a pass before
+        self.adds_to_all = False  # whether it was a later pass of the first step, to all gradients
         self.told = 0  # bytes that steps took at most, since the budget was entered
         self.told_of_turn = 0  # the same since a loop's last turn
         self.foretold = 0  # bytes of which it was said that each turn takes them
@@ -82,10 +85,12 @@ class Lessons:
         fits = plan.needs + later <= self.limit
         seen_step = SeenStep(did, step, measuring.before, course)
         seen_step.first_peak = seen_step.peak = measuring.peak
+        seen_step.added = self.adds and self.adds_to_all
         seen_step.training = [span.training for span in measuring.spans]
         self.last = self.latest = self.book.last = seen_step
         if not fits and self.is_least:
-            raise known_steps.too_few(self.limit, plan, needs)
+            foreseen = 0 if self.foresees is None else self.foresees(seen_step)
+            raise known_steps.too_few(self.limit, plan, needs, foreseen)
         self.lacking = self.lacking if fits else seen_step
         if fits:
             self.check_first(measuring.peak)

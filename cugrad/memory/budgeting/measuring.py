@@ -12,12 +12,13 @@ import numpy as np
 from ...backends import Backend, backend_of
 from ..geometry import is_alone
 from ..recomputing.recipes import Recipe
-from ..recomputing.values import Value
+from ..recomputing.values import Constant, Value
 from .planning import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE, Step, StepEvent, StepValue
 from .rates import Rates
 
 __all__ = ["BLOCK", "Measurement", "mark"]
 
+HELD = 4  # times as much as a value that is made again is more than what is held for that
 BLOCK = 512  # bytes: devices hand out multiples of it
 
 
@@ -32,7 +33,7 @@ class _MeasuredValue:
     """What was seen of one value."""
 
     __slots__ = ("nbytes", "born", "dies", "gone", "uses", "inputs", "can_be_made",
-                 "ref", "root", "alive", "is_back", "held")  # fmt: skip
+                 "ref", "root", "alive", "is_back", "held", "reads")  # fmt: skip
 
     def __init__(self, value: Value, born: int, block: int) -> None:
         self.nbytes, self.born, self.dies = -(-value.nbytes // block) * block, born, born
@@ -41,6 +42,10 @@ class _MeasuredValue:
         recipe = value.recipe
         self.inputs = [] if recipe is None else [v.number for v in recipe.values()]
         self.can_be_made, self.ref = recipe is not None, weakref.ref(value)
+        inputs = [] if recipe is None else recipe.inputs
+        roots = [each.root for each in inputs if type(each) is Constant]
+        # what no op that can run again has made of what it reads: roots, by their id, and bytes
+        self.reads = {id(ref): (ref, root.nbytes) for ref in roots if (root := ref()) is not None}
         self.root = weakref.ref(value.root())
         self.alive = False  # the program holds it, too, when backward begins
         self.is_back = False  # it has come back, and counts as long as that lives
@@ -217,6 +222,8 @@ class Measurement:
             kept = value is not None and value.kept is not None
             kept = kept and not any(seen is each for each in self._kept)
             seen.alive = seen.root() is not None and seen.gone is None and not kept
+            # what only a recipe would hold
+            seen.reads = {key: read for key, read in seen.reads.items() if read[0]() is None}
 
     def pause(self) -> Any:
         """What follows belongs to no op: neither its time nor its memory counts. Returns a mark."""
@@ -346,6 +353,11 @@ class Measurement:
                 StepEvent(max(seconds, 0.0) / 1e3, base, span.name, span.own, room, comes)
             )
             before = span.end
+        for seen in self.values:  # which is not made again, to hold what takes as much room
+            for other in [self.values[k] for k in seen.inputs if k >= 0]:
+                seen.reads |= {} if other.uses else other.reads
+            held = sum([nbytes for _, nbytes in seen.reads.values()])
+            seen.can_be_made = seen.can_be_made and HELD * held < max(seen.nbytes, 1)
         values = tuple([self._planned(seen, placements, small, rates) for seen in self.values])
         return Step(
             events=tuple(events),

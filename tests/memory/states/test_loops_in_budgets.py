@@ -10,6 +10,7 @@ import pytest
 
 import cugrad
 from cugrad import memory
+from cugrad.memory.budgeting import measuring
 from cugrad.memory.budgeting.lessons import Lessons
 from cugrad.memory.budgeting.planning import StepEvent
 from cugrad.memory.recomputing.values import Value
@@ -56,6 +57,21 @@ def test_the_least_that_is_named_is_enough(seed: int, changes: dict[str, Any]) -
 @pytest.mark.parametrize(
     ("seed", "changes"),
     [
+        (30003, {"batch": 32, "width": 64}),  # the recipe of a value held what it was made of
+        (20031, {}),  # passes that add to gradients, of which norms are asked for
+        (30032, {}),  # in one node of backward several gradients are whole
+        (9064, {}),  # steps within backward put aside numbers that stay on the device
+    ],
+)
+def test_it_is_enough_for_passes_to_come(seed: int, changes: dict[str, Any]) -> None:
+    """Whatever they do, a second error names no more."""
+    verdict = judged(dataclasses.replace(draw(seed), capacity=None, **changes))
+    assert verdict.tries == 2 and not verdict.faults
+
+
+@pytest.mark.parametrize(
+    ("seed", "changes"),
+    [
         (8046, {"depth": 3, "batch": 32}),  # steps within backward took what nodes needed
         (8025, {"depth": 2, "batch": 32}),  # small gradients are there from the second pass on
         (8039, {}),  # an op that waited for a gradient was taken for the first of a step
@@ -81,9 +97,10 @@ def test_a_first_step_has_room_on_the_host() -> None:
 
 def test_a_plan_that_a_step_has_exceeded_is_corrected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the places stay as they are: it is not followed again."""
-    # what plans do not foresee: what was given them, and weights of ops that run again
+    # what plans do not foresee: what was given them, what ops that run again read, and weights
     monkeypatch.setattr(Value, "was_given", lambda value: None)
     monkeypatch.setattr(StepEvent, "comes", property(lambda event: 0, lambda event, comes: None))
+    monkeypatch.setattr(measuring, "HELD", 0)
     over: list[int] = []
     check = Lessons.check
 
@@ -92,8 +109,8 @@ def test_a_plan_that_a_step_has_exceeded_is_corrected(monkeypatch: pytest.Monkey
         check(self, peak, why)
 
     monkeypatch.setattr(Lessons, "check", noted)
-    judged(draw(40, plain=True))
-    assert len(over) == 2
+    judged(dataclasses.replace(draw(30003), batch=32, width=64))
+    assert len(over) == 1
 
 
 def test_what_comes_back_for_good_is_there_at_once() -> None:

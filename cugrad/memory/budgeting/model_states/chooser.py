@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["GAIN", "Chooser"]
 
 LARGE = 400  # events of a step for which a choice of places makes rough plans
+ADDING = 2  # passes for a step, of which the second adds to gradients
+TOLD = 2  # numbers that are computed of a gradient before it leaves, at most: norm, and finiteness
 GAIN = 0.97  # of the time that was measured: a forecast below that is worth a trial
 
 
@@ -53,15 +55,16 @@ class Chooser:
         away = [now.pop(p.key) for p in before.layout.parts[: before.away] if p.key in now]
         in_order = layout.with_parts([*away, *now.values()])
         before = before._replace(layout=in_order, away=len(away))
-        stay = before.of_those_that_stay(n, self.inventory.has_states)
-        placed = before.placed(n)
+        stay = before.of_those_that_stay(n, self.inventory.has_states, seen.added)
+        stay = stay - self.inventory.aside * self.inventory.has_states  # the first puts none aside
+        placed = before.placed(n, seen.added)
         if any(seen.training):  # what is on the device for good is in no window
             moved = [before.places[kind] != "device" for kind in KINDS]
             placed[:, moved] = np.array(seen.training, np.int64)[:, moved]
         gone = as_measured(step, 0).placements
         tight = [Forecaster.tight(step, each).memory for each in (gone, seen.plan.least or gone)]
         least = min(tight, key=lambda memory: int(memory.max()))
-        self._seen = MeasuredStep(step, passes, before, stay, placed, least)
+        self._seen = MeasuredStep(step, passes, before, stay, placed, least, seen.added)
         self._seen.told, self._seen.zeroed = self._told(), zeroed
 
     def _note_when_whole(self, events: int) -> None:
@@ -101,7 +104,8 @@ class Chooser:
                 self.tried.append(self._fastest(fitting))
         if not self.tried:
             least = self.chosen if seen.misses else None
-            least = least or self.inventory.frugal(self._needs, "for one more step like that")
+            when = "for one more step like that"
+            least = least or self.inventory.frugal(self._needs, when, self._may_need)
             self.tried.append(least._replace(step=BEHIND))
         return self._fastest(self.tried)
 
@@ -141,6 +145,31 @@ class Chooser:
         assert self._seen is not None
         passes = int((self._seen.least + self._seen.shifts(candidate)).max())
         return max(candidate.in_step + self._others, passes)
+
+    def _may_need(self, candidate: Candidate) -> int:
+        """The same where passes add to gradients, of which norms are asked for: it is enough for
+        what may come behind a step of which only that is not known yet.
+        """
+        seen = self._seen
+        assert seen is not None
+        before, told = (seen.passes, seen.told), TOLD * BLOCK * self.inventory.layout.count
+        seen.passes, seen.told = max(seen.passes, ADDING), max(seen.told, told)
+        try:
+            return self._needs(candidate)
+        finally:
+            seen.passes, seen.told = before
+
+    def _foreseen(self, step: Any) -> int:
+        """That with the places that take least of the device, as far as a step that was measured
+        has shown.
+        """
+        before, room = self._seen, self.inventory.room_of_host()
+        self._see(step, ADDING)
+        try:
+            every = [each for each in self.inventory.every() if each.of_host <= room]
+            return min(map(self._may_need, every))
+        finally:
+            self._seen = before
 
     def _planned(
         self, places: dict[str, str], when: str, layout: ModelParts, forecasts: Forecasts,

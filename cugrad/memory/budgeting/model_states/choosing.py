@@ -313,15 +313,17 @@ class MeasuredStep:
     """
 
     def __init__(
-        self, step: Any, passes: int, before: Candidate, stay: Any, placed: Any, least: Any
-    ) -> None:
+        self, step: Any, passes: int, before: Candidate, stay: Any, placed: Any, least: Any,
+        added: bool,
+    ) -> None:  # fmt: skip
         self.step, self.passes, self.before = step, passes, before
+        self.added = added  # whether it added to gradients, as it was measured
         self.zeroed = False  # whether steps begin with gradients, which were set to zero
         self.stay, self.placed, self.least = stay, placed, least
         self.told = 0  # bytes of what is computed of gradients before they leave
         self.there = stay + placed.sum(axis=1)
         # where gradients are added to, those are there beside what becomes them in a first pass
-        self.beside = before.made_here(len(self.there))
+        self.beside = before.made_here(len(self.there)) * (not added)
         self.computing = sum([event.seconds for event in step.events])
         self.misses = self.less = 0  # steps over the limit, by so many bytes in all
 
@@ -336,11 +338,12 @@ class MeasuredStep:
         placed = candidate.placed(events, adds)
         if candidate.is_like(before):  # what has come ahead leaves where others need the room
             placed = self.placed.copy()
-            if adds:
-                placed[:, 1] += candidate.layout.made(candidate.away, events)
+            if adds and not self.added:
+                added = candidate.layout.made(candidate.away, events)
+                placed[:, 1] += added.clip(max=candidate.placed(1, True)[0, 1])
         elif (candidate.window, candidate.away) == (before.window, before.away):
-            # as measured, but for the weights that come ahead once their order is known
-            kinds = KINDS[: 1 if adds else 2]  # of gradients that are added to more is there
+            # as measured, but for the weights that come ahead once their order is known, and for
+            kinds = KINDS[: 2 if adds == self.added else 1]  # gradients where it adds to them now
             for k, (kind, ahead) in enumerate(zip(kinds, (candidate.window, 0))):
                 if candidate.places[kind] == before.places[kind]:
                     placed[:, k] = np.minimum(placed[:, k], self.placed[:, k] + ahead)

@@ -10,7 +10,7 @@ from ...states.context import BEHIND, DURING
 from ...states.masters import steps_by_buckets
 from ...states.placed import tensors_in
 from ...states.steps import home_of
-from ..known_steps import BudgetError
+from ..known_steps import BudgetError, named
 from ..measuring import BLOCK
 from ..rates import UNUSED
 from .choosing import KINDS, PARTS, SHARE, STREAMED, Candidate, ModelPart, ModelParts
@@ -23,6 +23,8 @@ __all__ = ["Inventory", "check_elements"]
 
 ALONE = 4  # of the largest tensor, in a window in which each comes alone
 LEAST = 1 << 16  # bytes of a parameter that is placed, of any model of 32 MiB or more
+ASIDE = 2  # times that a step within backward notes what stays on the device of a state: as it was
+# before, and is behind it, a block each
 PART = 512  # of the model's bytes: what is smaller than one of so many parts stays, at any limit
 
 
@@ -49,6 +51,7 @@ class Inventory:
         self.least = 1  # bytes of a parameter that is placed
         self._host: float | None = None  # bytes a second
         self.params: list[tuple[int, int, bool]] = []
+        self.aside = 0  # of that, what steps within backward put aside
         self.later = 0  # bytes of what stays that the first step begins without
         self.has_states = False  # whether the first step begins with states
 
@@ -65,7 +68,7 @@ class Inventory:
         self.params = [(id(p), p.nbytes, p.requires_grad) for p in params]
         fixed = sum([in_blocks(b.nbytes, block) for b in self.model.buffers()])
         parts, small = [], []
-        coming = self.later = 0
+        coming = self.later = self.aside = 0
         for p in reversed(params):
             nbytes = in_blocks(p.nbytes, block)
             # of a master there are its gradient and what comes out, of twice the size each
@@ -76,6 +79,7 @@ class Inventory:
             if p.nbytes >= self.least:
                 parts.append(part)
                 stays, gradients = numbers, 0
+                self.aside += ASIDE * block * (numbers > 0)
             else:
                 stays, gradients = kept, part.gradients
                 fixed += part.weights + gradients
@@ -85,6 +89,9 @@ class Inventory:
                 coming += stays
                 self.later += stays
             self.later += gradients
+        fixed += self.aside
+        coming += self.aside
+        self.later += self.aside
         in_pieces = not is_host and all(each._by_element for each in self.optimizers)
         self.layout = ModelParts(parts, fixed, in_pieces, is_host, coming, small)
         self.has_states = any(o.state.get(p) for o in self.optimizers for p in params)
@@ -176,24 +183,29 @@ class Inventory:
                 places[kind] = "disk"
         return places
 
-    def frugal(
-        self, needs: Callable[[Candidate], int], when: str = "before a step has computed anything"
-    ) -> Candidate:  # fmt: skip
-        """Places with the least of the device for which the host has room: what it steps on itself
-        needs no window. `needs` are bytes of the device that a loop takes with some, as far as is
-        known by then. BudgetError where the host has too little even for what the device has no
-        room for, or the device for any of them.
-        """
-        layout, room, limit = self.layout, self.room_of_host(), self.owner.limit
-        several = [self._elsewhere()]
+    def every(self) -> list[Candidate]:
+        """Places that may take least of the device, for the first so many parts."""
+        several, layout = [self._elsewhere()], self.layout
         if all(map(steps_by_buckets, self.optimizers)) and not layout.on_host:
             on_device = dict.fromkeys(KINDS, "device")
             several += [dict.fromkeys(KINDS, "host"), {**on_device, "states": "host"},
                         {**on_device, "states": "host", "gradients": "host"}]  # fmt: skip
-        every = [
+        return [
             self.at(chosen, self.step, layout, k)
             for chosen in several for k in range(layout.count, -1, -1)
         ]  # fmt: skip
+
+    def frugal(
+        self, needs: Callable[[Candidate], int], when: str = "before a step has computed anything",
+        may_need: Callable[[Candidate], int] | None = None,
+    ) -> Candidate:  # fmt: skip
+        """Places with the least of the device for which the host has room: what it steps on itself
+        needs no window. `needs` are bytes of the device that a loop takes with some, as far as is
+        known by then, and `may_need` those that are enough if it does what it may. BudgetError
+        where the host has too little even for what the device has no room for, or the device for
+        any of them.
+        """
+        every, room, limit = self.every(), self.room_of_host(), self.owner.limit
         taken = [needs(each) for each in every]
         allowed = [k for k, each in enumerate(every) if each.of_host <= room]
         best = min(allowed, key=taken.__getitem__)
@@ -203,8 +215,10 @@ class Inventory:
             return every[best]
         fitting = [each for each, nbytes in zip(every, taken) if nbytes <= limit]
         if fitting:
-            raise self._host_lacks(min(fitting, key=lambda each: each.of_host), room)
-        raise self._device_lacks(every[best], taken[best], when)
+            roomy = [each for each in fitting if may_need is None or may_need(each) <= limit]
+            raise self._host_lacks(min(roomy or fitting, key=lambda each: each.of_host), room)
+        foreseen = 0 if may_need is None else min([may_need(every[k]) for k in allowed])
+        raise self._device_lacks(every[best], named(taken[best], foreseen), when)
 
     def _device_lacks(self, best: Candidate, least: int, when: str) -> BudgetError:
         """The error for a device that has no room for any places."""

@@ -174,6 +174,9 @@ class StatesOfBudget(Chooser):
                 seen.zeroed = True
                 self._go_on(self._chosen_anew())
         self.let_go()
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        is_later = bool(self.passes) and not self.tried and len(self.optimizers) == 1
+        self.owner._lessons.adds_to_all = is_later and all(p._grad is not None for p in trained)
         if seen is None and not self.tried and may_be:
             self._begin_second() if self.passes else self._begin_first()
 
@@ -215,6 +218,7 @@ class StatesOfBudget(Chooser):
         if self.chosen is None:
             self.inventory.count()
             self.owner._lessons.later = self.inventory.later
+            self.owner._lessons.foresees = self._foreseen
             self.chosen = self.inventory.frugal(lambda each: each.in_step)
             self._recall()
         self._enter(self.chosen)
