@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..backends.lending.queues import Current
 from ..device import device as Place
 from ..runtime.absent import explain
 from ..runtime.kept import Switch
@@ -18,12 +19,15 @@ class Stream:
     """A queue of device work that runs in order, beside the other queues.
 
     It does not wait for the default stream: order across streams takes events, or wait_stream().
+    In a `with` it is the current one, as by `stream()`. Backward runs on the stream of its caller,
+    which waits for those that forward ran on; they wait for its end.
     """
 
-    __slots__ = ("native", "device_index")
+    __slots__ = ("native", "device_index", "_entered")
 
     def __init__(self, device: DeviceLike = None, priority: int = 0) -> None:
         self.device_index = index_of(device)
+        self._entered: tuple[StreamContext, ...] = ()  # one for each `with` that it is in
         backend = cuda_backend()
         with backend.use_device(self.device_index):
             self.native: Any = backend.stream(priority)  # a Stream of the backend
@@ -82,6 +86,16 @@ class Stream:
     def query(self) -> bool:
         """Whether all queued work is done; never blocks."""
         return bool(self.native.query())
+
+    def __enter__(self) -> Stream:
+        self._entered = (*self._entered, StreamContext(self))
+        self._entered[-1].__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        last = self._entered[-1]
+        self._entered = self._entered[:-1]
+        last.__exit__(*exc)
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return 0, self.cuda_stream  # the protocol by which other libraries take a stream
@@ -146,7 +160,7 @@ class Event:
 
 def _wrap(native: Any, index: int) -> Stream:
     stream = Stream.__new__(Stream)
-    stream.native, stream.device_index = native, index
+    stream.native, stream.device_index, stream._entered = native, index, ()
     return stream
 
 
@@ -170,13 +184,17 @@ class StreamContext(Switch):
     None changes nothing, so that code need not ask whether there is a GPU.
     """
 
+    _lasts = False  # and is never left
+
     def __init__(self, stream: Stream | None) -> None:
         self.stream = stream
 
     def as_is(self) -> tuple[Switch, ...]:
         if self.stream is None:
             return ()
-        return device(self.stream.device_index), cuda_backend().use_stream(self.stream.native)
+        backend, native = cuda_backend(), self.stream.native
+        recorded = Current(backend, native, self._lasts)
+        return device(self.stream.device_index), backend.use_stream(native), recorded
 
     def change(self, before: tuple[Switch, ...]) -> None:
         for part in before:
@@ -202,7 +220,9 @@ def set_stream(stream: Stream | None) -> None:
     The context `stream` is for a part of a program. None changes nothing.
     """
     if stream is not None:
-        StreamContext(stream).__enter__()
+        context = StreamContext(stream)
+        context._lasts = True
+        context.__enter__()
 
 
 explain(__name__)

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, overload
 
 from ...backends import backend_of
+from ...backends.lending.queues import StreamsInOrder, stretches
 from ...backends.several import there, zeros_like
 from ...runtime.frames import warn_user
 from ...runtime.kept import NOTHING
@@ -22,7 +23,7 @@ from ..transforms import running
 from .backward_pass import BackwardPass, task
 from .batches import over_batch
 from .logs import is_logged, logged
-from .reach import needed_for, reachable
+from .reach import needed_for, numbers_from, reachable
 
 __all__ = ["backward", "grad"]
 
@@ -250,11 +251,12 @@ def run_backward(
         run.kind = type(first)
     backend = backend_of(first)
     watching = logged(reachable(starts)) if is_logged() else NOTHING
+    in_order = StreamsInOrder(lambda: numbers_from(starts)) if stretches else NOTHING
 
     def pass_through() -> None:
         switch_grad(create_graph)
         task.running = (*task.running, run)
-        with backend.quiet(), watching:
+        with backend.quiet(), watching, in_order:
             for edge, g in roots:
                 run.send(edge, g)
             run.run()

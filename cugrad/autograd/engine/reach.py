@@ -8,7 +8,7 @@ from typing import Any
 from ...tensor import Tensor
 from ..recording.node import Output
 
-__all__ = ["leads_to", "needed_for", "reachable"]
+__all__ = ["leads_to", "needed_for", "numbers_from", "reachable"]
 
 
 def reachable(roots: list[Any]) -> dict[Any, None]:
@@ -25,6 +25,11 @@ def reachable(roots: list[Any]) -> dict[Any, None]:
                 if edge is not None:  # `end_of`, written out: benchmarks/training.py, hvp
                     stack.append(edge.grad_fn if type(edge) is Output else edge)
     return seen
+
+
+def numbers_from(roots: list[Any]) -> list[int]:
+    """The sequence numbers of all nodes that gradients sent to `roots` can come to."""
+    return [node.seq for node in reachable(roots) if not isinstance(node, Tensor)]
 
 
 def needed_for(roots: list[Any], targets: set[Any]) -> set[Any]:

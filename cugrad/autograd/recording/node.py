@@ -7,6 +7,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
+from ...runtime.sequence import next_seq
 from ...tensor import Tensor
 from ..mode import state
 
@@ -16,7 +17,6 @@ __all__ = [
 ]  # fmt: skip
 
 # Sequence numbers grow with time, so creation order is a topological order, in every thread.
-next_seq = count(1).__next__
 LEAF_SEQ = 2**64 - 1  # of AccumulateGrad, which is not ordered by time
 SEQ_LIMIT = 2**62  # numbers from here on belong to leaves, in PyTorch's traces too
 

@@ -85,6 +85,17 @@ class SimulatedNamespace(Names):
     def empty_like(self, a: Any, dtype: Any = None, order: Any = "K", shape: Any = None) -> Any:
         return self._empty(np.empty_like(_plain(a), dtype, order, False, shape))
 
+    def zeros_like(self, a: Any, dtype: Any = None, order: Any = "K", shape: Any = None) -> Any:
+        return self._like("zeros_like", a, dtype, order, False, shape)
+
+    def ones_like(self, a: Any, dtype: Any = None, order: Any = "K", shape: Any = None) -> Any:
+        return self._like("ones_like", a, dtype, order, False, shape)
+
+    def _like(self, name: str, a: Any, *how: Any) -> Any:
+        """An array of one number in the form of another, which is not read."""
+        like, function = _plain(a), getattr(HOST, name)
+        return run(self._kind, name, lambda: function(like, *how), (), {})
+
     def _empty(self, host: Any) -> Any:
         machine = self._kind.machine  # type: ignore[attr-defined]
         with machine.lock:

@@ -1,0 +1,211 @@
+"""A backward pass is in order with whatever streams its graph was recorded on."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cugrad
+from cugrad import backends
+from cugrad.backends import simulated
+from cugrad.backends.lending.queues import Current, stretches
+from cugrad.backends.simulated.streams import SimulatedStream
+from cugrad.errors import RaceError
+from cugrad.memory import offload, recompute, save_on_cpu
+from cugrad.utils.checkpoint import checkpoint
+from tests.support import ROOT
+
+pytestmark = pytest.mark.host_only
+N = 16
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    simulated.reset()
+    yield
+    stretches.clear()
+    simulated.MACHINE.freed_pinned.clear()
+    simulated.reset()
+
+
+@pytest.fixture
+def b() -> Any:
+    return backends.get("simulated")
+
+
+@contextmanager
+def current(b: Any, stream: Any) -> Iterator[None]:
+    with b.use_stream(stream), Current(b, stream):
+        yield
+
+
+OPS: list[Any] = [
+    lambda x, y: x * y, lambda x, y: x @ y, lambda x, y: (x + y).tanh(), lambda x, y: x.sin() - y,
+    lambda x, y: checkpoint(lambda v, w: (v * w).exp().tanh(), x, y, use_reentrant=False),
+    lambda x, y: cugrad.where(x > 0, x, y * 0.5), lambda x, y: x.t() * y.relu(),
+]  # fmt: skip
+
+
+def trained(b: Any, seed: int, on: str, rounds: int = 3) -> list[Any]:
+    """Gradients of some rounds of a random graph, each op of which is queued on some stream behind
+    its operands, as a user must see to. On a host the streams are nothing.
+    """
+    draw, rng, device = random.Random(seed), np.random.default_rng(seed), on == "simulated"
+    streams = [b.default_stream(), b.stream(), b.stream()] if device else []
+
+    def on_stream(at: int) -> Any:
+        return current(b, streams[at]) if device and at else nullcontext()
+
+    def order(at: int, *behind: int) -> None:
+        for other in {*behind} - {at} if device else ():
+            streams[at].wait_event(streams[other].record_event())
+
+    weights = [cugrad.tensor(rng.standard_normal((N, N)) / 4, device=on, requires_grad=True)
+               for _ in range(3)]  # fmt: skip
+    for at in (1, 2):
+        order(at, 0)
+    back = 0
+    for _ in range(rounds):
+        made = [(w, 0) for w in weights]
+        for _ in range(draw.randrange(3, 9)):
+            op, (x, of_x), (y, of_y) = draw.choice(OPS), draw.choice(made), draw.choice(made)
+            at = draw.randrange(3)
+            order(at, of_x, of_y)
+            with on_stream(at):
+                made.append((op(x, y), at))
+        at = draw.randrange(3)
+        order(at, 0, 1, 2)
+        with on_stream(at):  # of all: memory of what the pass does not know is the user's to order
+            loss = sum(t.square().sum() for t, _ in made)
+        back, before = draw.randrange(3), back
+        order(back, before)  # as who adds to gradients has to
+        with on_stream(back):
+            loss.backward()
+            for w in weights:
+                w.grad.mul_(0.5)
+        del made, loss, x, y
+        for stream in streams:  # takes what the pass has freed
+            with b.use_stream(stream):
+                for _ in range(3):
+                    cugrad.zeros(N, N, device=on, dtype=cugrad.float64).add_(1)
+    order(0, back)
+    return [w.grad.cpu().tolist() for w in weights]
+
+
+CONTEXTS: dict[str, Any] = {
+    "plain": nullcontext, "offload": lambda: offload(min_bytes=0), "save_on_cpu": save_on_cpu,
+    "recompute": recompute,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("busy", [False, True])
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("seed", range(8))
+def test_gradients_are_right_and_nothing_races(
+    b: Any, monkeypatch: pytest.MonkeyPatch, seed: int, context: str, busy: bool
+) -> None:
+    want = trained(b, seed, "cpu")
+    if busy:  # the device is behind the host all the time
+        monkeypatch.setattr(SimulatedStream, "query", lambda stream: False)
+    with CONTEXTS[context]():
+        got = trained(b, seed, "simulated")
+    np.testing.assert_allclose(got, want, rtol=1e-9)
+
+
+def graph(b: Any, stream: Any) -> tuple[Any, Any]:
+    x = cugrad.ones(N, N, device="simulated", requires_grad=True)
+    stream.wait_event(b.default_stream().record_event())
+    with current(b, stream):
+        return x, (x @ x).tanh().sum()
+
+
+def test_who_has_no_order_has_a_race(b: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So these tests can fail: without the stretches the first of them does."""
+    x, y = graph(b, b.stream())
+    stretches.clear()
+    with pytest.raises(RaceError):
+        y.backward()
+
+
+def test_the_caller_waits_and_so_do_they(b: Any) -> None:
+    side = b.stream()
+    x, y = graph(b, side)
+    y.backward()
+    after = side.record_event()
+    del y
+    with b.use_stream(side):
+        x.grad.clone()  # in order: the stream has waited for the pass
+    assert after is not None and x.grad.sum().isfinite()
+
+
+def test_streams_of_other_graphs_are_left_alone(b: Any, monkeypatch: Any) -> None:
+    """A pass does not wait for a stream that is busy with another graph, nor that for the pass."""
+    first, second = b.stream(), b.stream()
+    x, y = graph(b, first)
+    other, z = graph(b, second)
+    big = b.empty_pinned((1 << 16,), np.dtype(np.float64))
+    there = b.xp.zeros(1 << 16)
+    second.wait_event(b.default_stream().record_event())
+    b.copy_async(there, big, second)
+    monkeypatch.setattr(second, "query", lambda: False)
+    with current(b, first):
+        y.backward()
+        with pytest.raises(RaceError):
+            there + 1
+    b.synchronize()
+
+
+def test_spans_do_not_grow(b: Any) -> None:
+    x = cugrad.ones(2, device="simulated", requires_grad=True)
+    b.synchronize()
+    for _ in range(100):
+        stream = b.stream()
+        stream.wait_event(b.default_stream().record_event())
+        for _ in range(12):
+            with current(b, stream):
+                x * 2
+            with current(b, stream):
+                pass
+    streams = {id(s.stream) for s in stretches}
+    assert len(streams) <= 33 and len(stretches) <= 9 * len(streams)
+    assert all(s.start < s.end < 2**64 for s in stretches)
+
+
+WIRED = """
+import warnings
+warnings.simplefilter("ignore")
+import cugrad as torch
+x = torch.ones(32, 32, device="cuda", requires_grad=True)
+s = torch.cuda.Stream()
+s.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(s):
+    y = (x @ x).sum()
+y.backward()  # on the default stream
+with s:
+    (g,) = torch.autograd.grad((x * 2).sum(), x)
+    torch.cuda.set_stream(torch.cuda.default_stream())
+    torch.cuda.set_stream(s)
+    z = (x @ x).exp().sum()
+    torch.cuda.set_stream(torch.cuda.default_stream())
+    z.backward()
+assert torch.cuda.current_stream() == torch.cuda.default_stream()
+assert g.tolist()[0][0] == 2
+x.grad.sum().item()
+"""
+
+
+def test_streams_of_cuda_are_noted() -> None:
+    env = {**os.environ, "CUGRAD_SIMULATE_CUDA": "1", "PYTHONPATH": str(ROOT)}
+    env.pop("CUGRAD_DEVICE", None)
+    done = subprocess.run(
+        [sys.executable, "-c", WIRED], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
