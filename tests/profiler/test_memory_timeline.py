@@ -71,6 +71,24 @@ def test_an_op_that_raises_is_sampled_and_leaves_the_phase_right(device: str) ->
     assert timeline.samples[-1][:2] == ("exp", "forward")
 
 
+PACKED = [
+    (lambda v: (v.detach().clone(),), lambda p: p[0]),
+    (lambda v: [3, v.detach().clone().to_sparse()], lambda p: p[1].to_dense()),
+    (lambda v: {"value": v.detach().clone()}, lambda p: p["value"]),
+    (lambda v: (v.cpu().numpy(), v.device), lambda p: cugrad.from_numpy(p[0]).to(p[1])),
+    (lambda v: (memoryview(b"ab"), v.detach().clone()), lambda p: p[1]),
+]
+
+
+@pytest.mark.parametrize("pack, unpack", PACKED)
+def test_hooks_may_pack_anything(device: str, pack: Any, unpack: Any) -> None:
+    layer = cugrad.nn.Linear(3, 2, device=device)
+    x = cugrad.ones(4, 3, device=device, requires_grad=True)
+    with MemoryTimeline(device), cugrad.autograd.graph.saved_tensors_hooks(pack, unpack):
+        layer(x).sum().backward()
+    assert layer.weight.grad.tolist() == [[4.0] * 3] * 2
+
+
 def test_tracemalloc_is_left_as_it_was() -> None:
     was = tracemalloc.is_tracing()
     try:

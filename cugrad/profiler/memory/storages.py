@@ -190,8 +190,12 @@ def _saved_by(node: Any) -> Iterator[Any]:
                 yield root
         elif isinstance(entry, Tensor):
             yield from (part._array for part in parts_of(entry))
-        elif type(entry) is tuple and entry and hasattr(entry[0], "nbytes"):
+        elif type(entry) is tuple and entry and hasattr(entry[0], "base"):
             yield entry[0]
+        elif isinstance(entry, (list, tuple)):  # of a program's own hook
+            yield from (
+                part._array for e in entry if isinstance(e, Tensor) for part in parts_of(e)
+            )  # fmt: skip
 
 
 def parts_of(tensor: Any) -> tuple[Tensor, ...]:
