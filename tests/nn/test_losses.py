@@ -286,6 +286,12 @@ def test_labels_that_do_not_lie_side_by_side() -> None:
     assert got.tolist() == want.tolist()
 
 
+@pytest.mark.parametrize("shape", [(3,), (6, 2, 4, 1)])
+def test_scores_of_other_dims_have_no_alignment(lib: Any, shape: tuple[int, ...]) -> None:
+    with pytest.raises(RuntimeError, match="log_probs"):
+        lib.nn.functional.ctc_loss(lib.zeros(shape), lib.tensor([[1]]), [2], [1])
+
+
 @pytest.mark.parametrize("kind", ["float16", "bfloat16", "float64"])
 @pytest.mark.parametrize("of_target", ["float32", "int64"])
 def test_stirlings_term_has_the_dtype_of_the_loss(lib: Any, kind: str, of_target: str) -> None:

@@ -72,6 +72,10 @@ def ctc_loss(
     "mean" divides each loss by its target length first.
     """
     check_reduction(reduction)
+    if log_probs.dim() not in (2, 3):
+        raise RuntimeError(
+            f"ctc_loss: got log_probs of {log_probs.dim()} dims, want (T, N, C) or (T, C)"
+        )
     single = log_probs.dim() == 2
     if single:
         log_probs = log_probs.unsqueeze(1)
