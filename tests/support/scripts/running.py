@@ -76,7 +76,7 @@ def plain(value: Any) -> Any:
         return Numbers("float64", np.array(value), ())
     if value is None or isinstance(value, (bool, int)):
         return value
-    return re.sub(r"0x[0-9a-f]+|\bcugrad\b|\btorch\b|\.cuda\b| \(GPU \d\)", "", str(value))
+    return re.sub(r"0x[0-9a-f]+|\bcugrad\b|\btorch\b|\.cuda\b| \((GPU \d|cuda:0)\)", "", str(value))
 
 
 @dataclass
