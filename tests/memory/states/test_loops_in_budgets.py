@@ -61,9 +61,10 @@ def test_the_least_that_is_named_is_enough(seed: int, changes: dict[str, Any]) -
         (20031, {}),  # passes that add to gradients, of which norms are asked for
         (30032, {}),  # in one node of backward several gradients are whole
         (9064, {}),  # steps within backward put aside numbers that stay on the device
+        (9310, {}),  # of the host: what a first step shows of other places is not exact
     ],
 )
-def test_it_is_enough_for_passes_to_come(seed: int, changes: dict[str, Any]) -> None:
+def test_it_is_enough_for_what_comes(seed: int, changes: dict[str, Any]) -> None:
     """Whatever they do, a second error names no more."""
     verdict = judged(dataclasses.replace(draw(seed), capacity=None, **changes))
     assert verdict.tries == 2 and not verdict.faults

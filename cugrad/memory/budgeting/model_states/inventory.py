@@ -215,7 +215,9 @@ class Inventory:
             return every[best]
         fitting = [each for each, nbytes in zip(every, taken) if nbytes <= limit]
         if fitting:
-            roomy = [each for each in fitting if may_need is None or may_need(each) <= limit]
+            # measured with other places they may take more: a tensor that comes where another is
+            most = limit - max(limit >> 5, self.layout.largest_whole(self.layout.count))
+            roomy = [each for each in fitting if may_need is not None and may_need(each) <= most]
             raise self._host_lacks(min(roomy or fitting, key=lambda each: each.of_host), room)
         foreseen = 0 if may_need is None else min([may_need(every[k]) for k in allowed])
         raise self._device_lacks(every[best], named(taken[best], foreseen), when)
