@@ -248,3 +248,43 @@ def test_a_few_rows_at_a_time_change_no_value(
         for some in results[1:]:
             for got, want in zip(some, results[0], strict=True):
                 np.testing.assert_allclose(got, want, 1e-12, 1e-12)
+
+
+# Copies by columns --------------------------------------------------------------------------------
+
+TURNED: dict[str, Any] = {
+    "transposed": lambda x: x.T, "channels": lambda x: np.moveaxis(x, 0, -1), "rows": lambda x: x,
+    "backwards": lambda x: x.T[::-1, ::-1], "part": lambda x: x.T[1:, 1:],
+    "every other": lambda x: x[..., ::2].T, "a dim of one": lambda x: x.T[..., None],
+    "repeated": lambda x: np.broadcast_to(x[0], (3, *x[0].shape)).T,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "bool", "int16", "complex128"])
+@pytest.mark.parametrize("shape", [(256, 300), (33, 40, 50), (7, 9000), (9000, 7), (20, 12, 9, 31)])
+@pytest.mark.parametrize("turn", TURNED)
+def test_copies_by_columns_are_copies(turn: str, shape: tuple[int, ...], kind: str) -> None:
+    xp = get("cpu").xp
+    x = TURNED[turn](np.arange(np.prod(shape)).reshape(shape).astype(kind))
+    want = x.copy("C")
+    for got in (xp.copied(x, "C"), xp.ascontiguousarray(x), xp.copied(x, "K")):
+        np.testing.assert_array_equal(got, want)
+    assert xp.copied(x, "C").strides == want.strides and not np.shares_memory(got, x)
+    for into in TURNED:
+        whole = np.zeros(shape, kind)
+        home = TURNED[into](whole)
+        if home.shape == x.shape and home.flags.writeable:
+            xp.copyto(home, x)
+            np.testing.assert_array_equal(home, want)
+            xp.copyto(home, home[::-1])  # of memory that is written
+            np.testing.assert_array_equal(home, want[::-1])
+
+
+def test_some_of_them_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+    monkeypatch.setattr(blocks, "by_columns", lambda *arrays: taken.append(arrays) or False)
+    for x in (np.zeros((256, 300)).T, np.zeros((300, 256)), np.zeros((3, 4)).T):
+        get("cpu").xp.copied(x, "C")
+    assert len(taken) == 1
+    monkeypatch.undo()
+    assert blocks.by_columns(np.zeros((300, 256)), np.zeros((256, 300)).T)

@@ -19,7 +19,7 @@ from ..forks import kept_over_forks, unforked
 from ..moments import track_moment
 from ..owners import root_of
 from ..written_to import may_write
-from .blocks import LEAST, along_rows
+from .blocks import LEAST, along_rows, ascontiguousarray, copied, copyto
 from .choosing import where
 from .erf import erf_float32, normal_cdf_float32
 from .exponential import quick_exp
@@ -102,6 +102,8 @@ class NumpyNamespace(Features):
     sparse_product = staticmethod(sparse_product)
     sampled_product = staticmethod(sampled_product)
     along_rows = staticmethod(along_rows)
+    copied, copyto = staticmethod(copied), staticmethod(copyto)
+    ascontiguousarray = staticmethod(ascontiguousarray)
     where = staticmethod(where)
 
     @staticmethod

@@ -21,7 +21,8 @@ from .half import HALF, SINGLE, cast, is_half, narrowed_into, widened, widened_i
 from .numkong import sum_or_product
 
 __all__ = [
-    "LEAST", "along_rows", "by_blocks", "forward_by_blocks", "gradients_by_blocks", "rounded_once",
+    "LEAST", "along_rows", "ascontiguousarray", "by_blocks", "copied", "copyto",
+    "forward_by_blocks", "gradients_by_blocks", "rounded_once",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
@@ -29,6 +30,8 @@ Values = Sequence[Any]  # arrays, numbers, None
 
 BLOCK = 1 << 17  # elements: fewer would cost more calls of NumPy than they save of its time
 LEAST = 1 << 22  # elements from which on blocks pay: fewer stay in the last cache as they are
+LINE = 64  # bytes of a cache
+MANY, LEAST_COLUMNS = 1 << 15, 1 << 12  # elements of a copy, and of a part of one
 LONG, LEAST_BUFFER = 512, 16  # elements of a row, and of NumPy's smallest buffer
 # What NumPy computes of float16 by vectors, in float32 as well, where the processor has them.
 QUICK = frozenset(["exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "tan", "sinh",
@@ -74,6 +77,56 @@ def by_blocks(function: Callable[..., Any], operands: Values, dense: bool = Fals
     back = np.argsort(order)
     shaped = [x if x is None else x.reshape(laid).transpose(back) for x in results]
     return shaped[0] if type(results) is list else tuple(shaped)
+
+
+def copied(x: Array, order: Any = "C") -> Array:
+    """`x.copy(order)`, by columns where that is quicker."""
+    if order == "C" and x.size >= MANY and not x.flags.c_contiguous:
+        out = np.empty(x.shape, x.dtype)
+        if by_columns(out, x):
+            return out
+    return x.copy(order)
+
+
+def copyto(dst: Array, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
+    """NumPy's, by columns where that is quicker."""
+    if (
+        where is True and type(src) is np.ndarray is type(dst) and src.size >= MANY
+        and src.shape == dst.shape and src.dtype == dst.dtype
+        and not (src.flags.c_contiguous and dst.flags.c_contiguous)
+        and not np.may_share_memory(dst, src) and by_columns(dst, src)
+    ):  # fmt: skip
+        return
+    np.copyto(dst, src, casting, where)
+
+
+def by_columns(dst: Array, src: Array) -> bool:
+    """Copies an array whose rows lie across the lines of a cache, some columns at a time; False
+    where it is another.
+
+    NumPy copies row by row, and so reads a line for each number, and again for the next row.
+    """
+    long = [axis for axis, n in enumerate(src.shape) if n > 1]
+    if len(long) < 2:
+        return False
+    row = min(long, key=lambda axis: abs(dst.strides[axis]))
+    n, width = src.shape[row], LINE // src.itemsize
+    near = any(0 < abs(src.strides[k]) < LINE and src.shape[k] >= width for k in long if k != row)
+    width = max(width, -(-LEAST_COLUMNS * n // src.size))
+    if not near or abs(src.strides[row]) < LINE or 2 * width > n:
+        return False
+    lead = (slice(None),) * row
+    for at in range(0, n, width):
+        place = *lead, slice(at, at + width)
+        dst[place] = src[place]
+    return True
+
+
+def ascontiguousarray(x: Any, dtype: Any = None) -> Array:
+    """NumPy's, with copies as above."""
+    if dtype is None and type(x) is np.ndarray and not x.flags.c_contiguous:
+        return copied(x)
+    return np.ascontiguousarray(x, dtype)
 
 
 @contextmanager

@@ -73,6 +73,7 @@ class SimulatedNamespace(Names):
         self.ndarray = kind
 
     put_at = staticmethod(put_at)
+    copied = None  # by methods of arrays
 
     def one_kernel(self, name: str, run: Callable[[], Any]) -> Any:
         """What `run()` answers, at the cost of one kernel, for what a GPU has one for."""

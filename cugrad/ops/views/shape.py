@@ -47,7 +47,7 @@ row(
 
 row(
     "unsafe_view", "self",
-    lambda xp, self, shape: self.copy("C").reshape(shape),
+    lambda xp, self, shape: _clone(xp, self, "C").reshape(shape),
     LINEAR,
     self=lambda m, g, self_shape: m.reshape(g, self_shape),
     doc="a copy in another shape: what the public reshape is where no view is possible",
