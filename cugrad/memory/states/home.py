@@ -45,7 +45,7 @@ class Home:
     `is_changed` says that the tensor has been written to since, where no version counts that. A
     step says that it will write to many tensors before it does: those are `is_announced`, and
     whoever has the array of one may write to it. What the device has `is_outdated` where the host
-    has computed something newer. `kept` is what the device has while the host
+    has something newer, or a change has begun. `kept` is what the device has while the host
     computes, `root` the id of the array that owns the memory, `used` when it was asked for last.
 
     `pending` are changes in place of what is elsewhere, which are made where it is used next: until
@@ -291,15 +291,16 @@ class Home:
         if self.gone or self.is_on_host or not self.is_up_to_date:
             change(tensor)
             return
-        counter, span = tensor.counter, self.span
-        if span.counter is counter:  # its bytes are what they were: it keeps that version
-            span.stand()
-        self.pending = [*self.pending, change]
+        counter = tensor.counter
+        if self.span.counter is counter:  # its bytes are what they were: it keeps that version
+            self.span.stand()
+        self.is_outdated, self.pending = array is not None, [*self.pending, change]  # in order
         self.version = counter[0] = counter[0] + 1
         if array is not None:  # what is here need not be sent for that
             lies_nowhere(self)
             self._make([change], array)
             self._is_here(array)
+        self.is_outdated = False
 
     def forget(self) -> None:
         """What was sent of a tensor that is here is needed no more."""
@@ -492,8 +493,7 @@ class Home:
 
     def refresh(self, after: Any = None) -> None:
         """What the host has changed is changed on the device, unless that has just let go of it."""
-        array = self.array
-        if array is not None:
+        if (array := self.array) is not None:
             with self.backend.use_device(self.engine.index):
                 self.engine.refresh_state(self.span, memory_of(self.backend.xp, array), after)
                 self._catch_up(array)

@@ -7,7 +7,7 @@ import random
 import sys
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from types import CodeType
 from typing import Any
@@ -18,6 +18,7 @@ import cugrad
 from cugrad.memory.offloading.engine import _engines
 from cugrad.memory.states.placed import HOMES
 from cugrad.memory.states.roots import ROOTS
+from cugrad.memory.states.steps import home_of
 from tests.combinations.interrupts import Ways
 from tests.memory.states.training import PLACES, Training, same, values_of
 
@@ -148,3 +149,32 @@ def test_after_an_interrupt_as_an_array_leaves_each_parameter_is_whole(place: st
         check(place, line, steps, "vacate")
     gc.collect()
     assert not HOMES and not ROOTS
+
+
+@pytest.mark.parametrize("is_here", [False, True])
+def test_a_change_that_is_put_off_is_made_once_or_never(is_here: bool) -> None:
+    """Whatever line of it an interrupt comes before, wherever the gradient is then."""
+    net = cugrad.nn.Linear(16, 16).to("simulated")
+    optimizer = cugrad.optim.SGD(net.parameters(), lr=0.1)
+    options: Any = {"gradients": "host", "window": "64KiB", "min_bytes": 512}
+    with cugrad.memory.offload_states(net, optimizer, **options) as context:
+        for line in range(1, 40):
+            optimizer.zero_grad()
+            net(cugrad.ones(4, 16, device="simulated")).sum().backward()
+            gradient, home = net.weight.grad, home_of(net.weight.grad)
+            wanted = gradient.tolist()
+            home.send()
+            if not is_here:
+                assert context._windows["gradients"].leave(home)
+            for change in range(2):  # the second one comes behind one that is pending
+                at = line if change else 0
+                with interrupted(at, "change") as count, suppress(KeyboardInterrupt):
+                    gradient._change_later(lambda t: t.mul_(2))
+            several = [gradient.tolist()]
+            context._windows["gradients"].leave(home)
+            several.append(gradient.tolist())
+            assert several[0] == several[1]
+            assert several[0] in [[[n * x for x in row] for row in wanted] for n in (2, 4)]
+            if count[0] < line:
+                break
+    assert line > 8
