@@ -137,3 +137,25 @@ def test_a_step_of_another_optimizer_is_named() -> None:
     limit = int(0.6 * max(run(nothing, None, Wasteful)[1]))
     said = run(nothing, limit, Wasteful)[2]
     assert len(said) == 1 and "in a step of Wasteful" in said[0]
+
+
+@pytest.mark.parametrize("between", [Training.averages_at_once, Training.evaluates])
+def test_the_next_budget_knows_what_is_done_between_passes(between: Any) -> None:
+    """From its first turn on there is room for that."""
+    training, peaks = Training(), list[int]()
+
+    def sees() -> None:
+        peaks.append(DEVICE.max_memory_allocated())
+        DEVICE.reset_peak_memory_stats()
+
+    limit = int(0.6 * max(run(between, None, None)[1]))
+    model: Any = cugrad.nn.ModuleList(training.nets)
+    for _ in range(2):
+        peaks.clear()
+        DEVICE.synchronize()
+        DEVICE.reset_peak_memory_stats()
+        with warnings.catch_warnings(record=True):
+            warnings.simplefilter("always")
+            with memory.budget(limit, model=model, optimizer=training.optimizers):
+                training.train(between, sees)
+    assert max(peaks) <= limit

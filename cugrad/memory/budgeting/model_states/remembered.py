@@ -20,6 +20,7 @@ class Known(NamedTuple):
     measured: dict[int, float]
     settled: bool
     is_least: bool  # whether there are no places with less of the device
+    between: tuple[int, int]  # bytes that what is done between passes takes, and has beside it
     book: StepBook  # its steps, of which each depends on the places
 
 

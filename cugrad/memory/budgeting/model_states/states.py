@@ -174,9 +174,9 @@ class StatesOfBudget(Chooser):
                 seen.zeroed = True
                 self._go_on(self._chosen_anew())
         self.let_go()
-        trained = [p for p in self.model.parameters() if p.requires_grad]
         is_later = bool(self.passes) and not self.tried and len(self.optimizers) == 1
-        self.owner._lessons.adds_to_all = is_later and all(p._grad is not None for p in trained)
+        whole = [p._grad is not None for p in self.model.parameters() if p.requires_grad]
+        self.owner._lessons.adds_to_all = is_later and all(whole)
         if seen is None and not self.tried and may_be:
             self._begin_second() if self.passes else self._begin_first()
 
@@ -234,6 +234,7 @@ class StatesOfBudget(Chooser):
         if before is not None:
             self.chosen, self.tried = before.chosen, list(before.tried)
             self.measured, self.settled = dict(before.measured), before.settled
+            self.between.reserve, self.between.beside = before.between
             self.owner._lessons.book, self.owner._lessons.is_least = before.book, before.is_least
 
     def _remember(self) -> None:
@@ -241,7 +242,7 @@ class StatesOfBudget(Chooser):
         lessons = self.owner._lessons
         choice = Known(
             self.inventory.params, self.chosen, list(self.tried), dict(self.measured), self.settled,
-            lessons.is_least, lessons.book,
+            lessons.is_least, (self.between.reserve, self.between.beside), lessons.book,
         )  # fmt: skip
         remember(self.model, self._key(), self.optimizers, choice)
 
@@ -309,6 +310,7 @@ class StatesOfBudget(Chooser):
         """
         if isinstance(error, BudgetError):
             forget(self.model, self._key())
+        self._remember() if self.tried and error is None else None
         self.ended = self.context
         if self.context is not None and self.bring_back and full is None:
             self.context.bring_back = True
