@@ -69,11 +69,12 @@ def kept(run: Callable[[], Any], *only: threading.local) -> Any:
 def put_back(before: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
     """Gives thread-locals, known by their dicts, the values of before."""
     for fields, values in before:
-        if values:
-            fields.update(values)
-            if len(fields) == len(values):
-                continue
-        if fields:  # what was as in a new thread is so again
+        if not values:
+            if fields:  # what was as in a new thread is so again
+                fields.clear()
+            continue
+        fields.update(values)
+        if len(fields) != len(values):
             for name in fields.keys() - values.keys():
                 fields.pop(name, None)
 

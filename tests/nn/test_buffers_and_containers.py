@@ -229,3 +229,11 @@ def test_none_is_no_parameter_to_get(lib: Any) -> None:
     net = lib.nn.Linear(2, 2, bias=False)
     with pytest.raises(AttributeError, match="`bias` is not an nn.Parameter"):
         net.get_parameter("bias")
+
+
+def test_a_list_answers_an_insertion_with_nothing(lib: Any) -> None:
+    layers = lib.nn.ModuleList([lib.nn.ReLU()])
+    assert layers.insert(0, lib.nn.Tanh()) is None and len(layers) == 2
+    assert layers.append(lib.nn.Tanh()) is layers is layers.extend([])
+    chain = lib.nn.Sequential(lib.nn.ReLU())
+    assert chain.insert(0, lib.nn.Tanh()) is chain

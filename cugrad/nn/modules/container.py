@@ -179,6 +179,10 @@ class ModuleList(_Numbered):
     def _of(self, modules: Iterable[tuple[str, Module]]) -> ModuleList:
         return type(self)(module for _, module in modules)
 
+    def insert(self, index: int, module: Module) -> None:  # type: ignore[override]
+        """Put `module` before position `index`; those behind move up by one."""
+        super().insert(index, module)
+
     def __add__(self, other: Iterable[Module]) -> ModuleList:
         return ModuleList([*self, *other])
 
