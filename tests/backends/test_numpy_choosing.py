@@ -66,3 +66,16 @@ def test_other_operands_are_left_to_numpy() -> None:
         got, want = choosing.where(*args), np.where(*args)
         assert got.dtype == want.dtype
         np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64", "int32", "bool", "complex64"])
+@pytest.mark.parametrize("shape", [(5, 7), (3, 4, 4), (2, 0, 3), (1, 1), (40, 60)])
+@pytest.mark.parametrize("turned", [False, True])
+def test_triangles_are_those_of_numpy(kind: str, shape: tuple[int, ...], turned: bool) -> None:
+    x = np.where(np.arange(np.prod(shape)) % 3 == 0, np.inf, -0.0).reshape(shape)
+    x = (x > 0).astype(kind) if kind in ("int32", "bool") else x.astype(kind)
+    x = x.swapaxes(-1, -2) if turned else x
+    for k in (-9, -2, -1, 0, 1, 3, 9):
+        for ours, theirs in ((choosing.tril, np.tril), (choosing.triu, np.triu)):
+            got, want = ours(x, k), theirs(x, k)
+            assert got.dtype == want.dtype and got.tobytes() == want.tobytes()

@@ -20,7 +20,7 @@ from ..moments import track_moment
 from ..owners import root_of
 from ..written_to import may_write
 from .blocks import LEAST, along_rows, ascontiguousarray, copied, copyto
-from .choosing import where
+from .choosing import tril, triu, where
 from .erf import erf_float32, normal_cdf_float32
 from .exponential import quick_exp
 from .half import SINGLE, cast, is_half, positive_part
@@ -104,7 +104,7 @@ class NumpyNamespace(Features):
     along_rows = staticmethod(along_rows)
     copied, copyto = staticmethod(copied), staticmethod(copyto)
     ascontiguousarray = staticmethod(ascontiguousarray)
-    where = staticmethod(where)
+    where, tril, triu = staticmethod(where), staticmethod(tril), staticmethod(triu)
 
     @staticmethod
     def broadcast_to(array: Array, shape: Any) -> Array:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["where"]
+__all__ = ["tril", "triu", "where"]
 
 Array = np.ndarray[Any, Any]
 BOOL = np.dtype(bool)
@@ -26,9 +26,9 @@ def where(condition: Any, x: Any, y: Any) -> Array:
     True
     """
     if type(y) is int and y == 0 and _has_bits(condition, x):
-        return (x.view(BITS[x.itemsize]) * condition).view(x.dtype)
+        return _bits_where(condition, x)
     if type(x) is int and x == 0 and _has_bits(condition, y):
-        return (y.view(BITS[y.itemsize]) * ~condition).view(y.dtype)
+        return _bits_where(~condition, y)
     if type(condition) is np.ndarray and condition.dtype is BOOL and condition.size >= MANY:
         dtype = next((v.dtype for v in (x, y) if type(v) is np.ndarray and v.ndim), BOOL)
         first, second = (_bits_beside(condition, v, dtype) for v in (x, y))
@@ -39,6 +39,35 @@ def where(condition: Any, x: Any, y: Any) -> Array:
             np.bitwise_xor(chosen, second, chosen)
             return chosen.view(dtype)
     return np.where(condition, x, y)
+
+
+def tril(x: Array, k: int = 0) -> Array:
+    """NumPy's `tril`, by a product of bits where that is possible.
+
+    >>> tril(np.full((2, 2), np.inf)).tolist()
+    [[inf, 0.0], [inf, inf]]
+    """
+    return (
+        _bits_where(np.tri(x.shape[-2], x.shape[-1], k, bool), x) if _in_rows(x) else np.tril(x, k)
+    )
+
+
+def triu(x: Array, k: int = 0) -> Array:
+    """NumPy's `triu`, by a product of bits where that is possible."""
+    if not _in_rows(x):
+        return np.triu(x, k)
+    return _bits_where(~np.tri(x.shape[-2], x.shape[-1], k - 1, bool), x)
+
+
+def _in_rows(x: Any) -> bool:
+    """Whether an array is of float matrices, row by row."""
+    floats = type(x) is np.ndarray and x.dtype.kind == "f" and x.itemsize in BITS
+    return floats and x.ndim > 1 and x.flags.c_contiguous
+
+
+def _bits_where(condition: Any, x: Any) -> Array:
+    chosen: Array = (x.view(BITS[x.itemsize]) * condition).view(x.dtype)
+    return chosen
 
 
 def _bits_beside(condition: Array, x: Any, dtype: np.dtype[Any]) -> Array | None:
