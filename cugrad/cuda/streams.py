@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import get_ident
 from typing import Any
 
 from ..backends.lending.queues import Current
@@ -27,7 +28,7 @@ class Stream:
 
     def __init__(self, device: DeviceLike = None, priority: int = 0) -> None:
         self.device_index = index_of(device)
-        self._entered: tuple[StreamContext, ...] = ()  # one for each `with` that it is in
+        self._entered: list[tuple[int, StreamContext]] = []  # a thread and a `with` of its
         backend = cuda_backend()
         with backend.use_device(self.device_index):
             self.native: Any = backend.stream(priority)  # a Stream of the backend
@@ -88,14 +89,23 @@ class Stream:
         return bool(self.native.query())
 
     def __enter__(self) -> Stream:
-        self._entered = (*self._entered, StreamContext(self))
-        self._entered[-1].__enter__()
+        entry = get_ident(), StreamContext(self)
+        try:
+            self._entered.append(entry)
+            entry[1].__enter__()
+        except BaseException:
+            if entry in self._entered:
+                self._entered.remove(entry)
+            raise
         return self
 
     def __exit__(self, *exc: object) -> None:
-        last = self._entered[-1]
-        self._entered = self._entered[:-1]
-        last.__exit__(*exc)
+        mine = [entry for entry in self._entered if entry[0] == get_ident()]
+        last = (mine or self._entered)[-1]  # a generator may be closed by another thread
+        try:
+            last[1].__exit__(*exc)
+        finally:
+            self._entered.remove(last)
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return 0, self.cuda_stream  # the protocol by which other libraries take a stream
@@ -160,7 +170,7 @@ class Event:
 
 def _wrap(native: Any, index: int) -> Stream:
     stream = Stream.__new__(Stream)
-    stream.native, stream.device_index, stream._entered = native, index, ()
+    stream.native, stream.device_index, stream._entered = native, index, []
     return stream
 
 
@@ -181,20 +191,21 @@ def default_stream(device: DeviceLike = None) -> Stream:
 class StreamContext(Switch):
     """Queues this thread's work on `stream`, and makes its device current, inside the block.
 
-    None changes nothing, so that code need not ask whether there is a GPU.
+    None changes nothing, so that code need not ask whether there is a GPU. It may be another
+    library's stream, which has `__cuda_stream__`.
     """
 
-    _lasts = False  # and is never left
-
     def __init__(self, stream: Stream | None) -> None:
+        if stream is not None and not isinstance(stream, Stream):
+            stream = _wrap(cuda_backend().external_stream(stream), index_of(None))
         self.stream = stream
 
     def as_is(self) -> tuple[Switch, ...]:
         if self.stream is None:
             return ()
         backend, native = cuda_backend(), self.stream.native
-        recorded = Current(backend, native, self._lasts)
-        return device(self.stream.device_index), backend.use_stream(native), recorded
+        index = self.stream.device_index
+        return Current(backend, native, index), device(index), backend.use_stream(native)
 
     def change(self, before: tuple[Switch, ...]) -> None:
         for part in before:
@@ -220,9 +231,7 @@ def set_stream(stream: Stream | None) -> None:
     The context `stream` is for a part of a program. None changes nothing.
     """
     if stream is not None:
-        context = StreamContext(stream)
-        context._lasts = True
-        context.__enter__()
+        StreamContext(stream).__enter__()
 
 
 explain(__name__)

@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 import cugrad
 from cugrad import backends
 from cugrad.backends import simulated
-from cugrad.backends.lending.queues import Current, stretches
+from cugrad.backends.lending.queues import Current, _forgotten, stretches
 from cugrad.backends.simulated.streams import SimulatedStream
 from cugrad.errors import RaceError
 from cugrad.memory import offload, recompute, save_on_cpu
@@ -32,6 +33,7 @@ def forgotten() -> Iterator[None]:
     simulated.reset()
     yield
     stretches.clear()
+    _forgotten.clear()
     simulated.MACHINE.freed_pinned.clear()
     simulated.reset()
 
@@ -43,7 +45,7 @@ def b() -> Any:
 
 @contextmanager
 def current(b: Any, stream: Any) -> Iterator[None]:
-    with b.use_stream(stream), Current(b, stream):
+    with Current(b, stream), b.use_stream(stream):
         yield
 
 
@@ -179,6 +181,106 @@ def test_spans_do_not_grow(b: Any) -> None:
     assert all(s.start < s.end < 2**64 for s in stretches)
 
 
+def order_free(b: Any, streams: list[Any], draw: random.Random) -> None:
+    """Contexts of streams begin and end in any order, as those of generators do."""
+    opened: list[Any] = []
+    for _ in range(12):
+        if opened and draw.random() < 0.5:
+            opened.pop(draw.randrange(len(opened))).__exit__(None, None, None)
+        else:
+            opened.append(current(b, draw.choice(streams)))
+            opened[-1].__enter__()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_contexts_need_not_be_nested(b: Any, monkeypatch: Any, seed: int) -> None:
+    monkeypatch.setattr(SimulatedStream, "query", lambda stream: False)
+    draw, streams = random.Random(seed), [b.default_stream(), *(b.stream() for _ in range(3))]
+    x = cugrad.ones(N, N, device="simulated", requires_grad=True)
+    b.synchronize()
+    with b.use_stream(b.default_stream()):
+        order_free(b, streams, draw)
+        here = b.current_stream()
+        noted = [s.stream for s in stretches if s.end == 2**64]
+        assert noted == ([] if here == b.default_stream() else [here])
+        y = (x @ x).tanh().sum()
+    with current(b, b.default_stream()):
+        y.backward()
+        assert not any(s.end == 2**64 for s in stretches)
+
+
+def test_the_default_stream_needs_no_note(b: Any) -> None:
+    x = cugrad.ones(2, device="simulated", requires_grad=True)
+    with current(b, b.default_stream()):
+        x * 2
+    assert not stretches
+
+
+def test_a_thread_that_ends_notes_no_more(b: Any) -> None:
+    def work() -> None:
+        stream = b.stream()
+        b.use_stream(stream).__enter__()
+        Current(b, stream).change(b.default_stream())
+        cugrad.ones(2, requires_grad=True) * 2
+
+    for _ in range(3):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert len(stretches) == 3 and all(s.end < 2**64 for s in stretches)
+
+
+def test_a_stream_that_stays_current_holds_no_others(b: Any) -> None:
+    x = cugrad.ones(2, device="simulated", requires_grad=True)
+    b.synchronize()
+    with current(b, b.stream()):
+        x * 2
+        for _ in range(60):
+            with current(b, b.stream()):
+                x * 2
+        x * 2
+    assert len({s.stream for s in stretches}) <= 33
+
+
+def filled(b: Any, stream: Any) -> None:
+    with current(b, stream):
+        for _ in range(4):
+            cugrad.zeros(N, N, device="simulated").add_(1)
+
+
+def test_memory_of_forgotten_streams_is_in_order(b: Any, monkeypatch: Any) -> None:
+    """A graph of more streams than are remembered; they get what the pass has freed."""
+    monkeypatch.setattr(SimulatedStream, "query", lambda stream: False)
+    x = cugrad.ones(N, N, device="simulated", requires_grad=True)
+    b.synchronize()
+    streams, y = [b.stream() for _ in range(40)], x
+    for before, stream in zip([b.default_stream(), *streams], streams, strict=False):
+        stream.wait_event(before.record_event())
+        with current(b, stream):
+            y = (y @ x).tanh()
+    b.default_stream().wait_event(streams[-1].record_event())
+    y = y.sum()
+    y.backward()
+    for stream in streams:
+        filled(b, stream)
+
+
+def test_hooks_get_freed_memory_in_order(b: Any, monkeypatch: Any) -> None:
+    """A hook works on the stream of forward, to which memory goes that the pass has freed."""
+    monkeypatch.setattr(SimulatedStream, "query", lambda stream: False)
+    side = b.stream()
+    x = cugrad.ones(N, N, device="simulated", requires_grad=True)
+    side.wait_event(b.default_stream().record_event())
+    with current(b, side):
+        parts = [x @ x]
+        parts += [parts[-1].tanh()]
+        loss = (parts[-1] * parts[-1]).sum()
+    for part in [x, *parts]:
+        part.register_hook(lambda g: filled(b, side))
+    del parts, part
+    loss.backward()
+
+
 WIRED = """
 import warnings
 warnings.simplefilter("ignore")
@@ -197,6 +299,26 @@ with s:
     torch.cuda.set_stream(torch.cuda.default_stream())
     z.backward()
 assert torch.cuda.current_stream() == torch.cuda.default_stream()
+with torch.cuda.stream(torch.cuda.Stream()):
+    torch.cuda.set_stream(torch.cuda.Stream())
+assert torch.cuda.current_stream() == torch.cuda.default_stream()
+import threading
+inside, over, own = threading.Event(), threading.Event(), torch.cuda.Stream()
+def work():
+    with s:
+        inside.set()
+        over.wait()
+        streams.append(torch.cuda.current_stream())
+    streams.append(torch.cuda.current_stream())
+streams = []
+thread = threading.Thread(target=work)
+with own, s:  # one stream, entered in two threads, of which neither is the inner one
+    thread.start()
+    inside.wait()
+ended = torch.cuda.current_stream()
+over.set()
+thread.join()
+assert [ended, *streams] == [torch.cuda.default_stream(), s, torch.cuda.default_stream()]
 assert g.tolist()[0][0] == 2
 x.grad.sum().item()
 """

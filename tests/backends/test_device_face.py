@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -164,6 +165,10 @@ def test_streams_and_events(backend: Any, device: str) -> None:
     assert not stream.is_capturing()
     if device == "cuda":
         assert backend.external_stream(stream).ptr == stream.ptr
+        theirs = SimpleNamespace(__cuda_stream__=stream.__cuda_stream__)
+        with cugrad.cuda.stream(theirs):  # type: ignore[arg-type]
+            assert cugrad.cuda.current_stream().cuda_stream == stream.ptr
+        assert cugrad.cuda.current_stream() == cugrad.cuda.default_stream()
         backend.profiler_start()
         backend.profiler_stop()
 

@@ -5,17 +5,19 @@ that was queued, and frees memory that is used again in the order of that stream
 stream waits for those of forward where a pass begins, and they for it where it ends. Nodes do not
 know their stream: they have numbers, and a stretch says which numbers were taken while one was
 current. A number of another thread, taken meanwhile, counts too: that waits too often, not too
-seldom. What is in no stretch was recorded on the default stream.
+seldom. What is in no stretch was recorded on the default stream, or on one that is remembered no
+more: the host has waited for that, and waits for a pass that frees memory of it.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ...runtime.kept import Switch
+from ...runtime.kept import OPEN, Switch, of_thread
 from ...runtime.sequence import seq_now
 from ..protocol import Event, Stream
 
@@ -27,13 +29,12 @@ OPEN_END = 2**64
 
 
 class Stretch:
-    """The numbers that were taken while a stream was current."""
+    """The numbers that were taken while a stream was current in a thread."""
 
-    __slots__ = ("backend", "stream", "device", "start", "end", "thread")
+    __slots__ = ("backend", "stream", "device", "start", "end")
 
-    def __init__(self, backend: Any, stream: Any, thread: int | None) -> None:
-        self.backend, self.stream, self.thread = backend, stream, thread
-        self.device = stream.device_index or 0
+    def __init__(self, backend: Any, stream: Any, device: int) -> None:
+        self.backend, self.stream, self.device = backend, stream, device
         self.start, self.end = seq_now(), OPEN_END
 
     def covers(self, seqs: list[int]) -> bool:
@@ -42,50 +43,111 @@ class Stretch:
         return at < len(seqs) and seqs[at] < self.end
 
 
-stretches: list[Stretch] = []  # in the order in which they began
+class _OpenStretches(dict[tuple[Any, int], Stretch]):
+    """The stretches that last while a thread's streams are what they are, and at most as long as
+    the thread.
+    """
+
+    def __del__(self) -> None:
+        if sys is None or sys.is_finalizing():
+            return
+        for stretch in self.values():  # no lock: the garbage collector may call this anywhere
+            stretch.end = seq_now()
+
+
+class _StreamsHere(threading.local):
+    def __init__(self) -> None:
+        self.open = _OpenStretches()
+
+
+stretches: list[Stretch] = []
+_forgotten: dict[tuple[Any, int], Stretch] = {}  # what streams had that are remembered no more
+_passes: list[StreamsInOrder] = []  # that run
+_here = of_thread(_StreamsHere(), OPEN)
 _lock = threading.RLock()
 
 
 class Current(Switch):
-    """Notes what is recorded in its block as recorded on a stream, which is current there."""
+    """Notes what is recorded in its block as recorded on a stream, which is made current within.
 
-    def __init__(self, backend: Any, stream: Stream, lasts: bool = False) -> None:
-        self.backend, self.stream, self.lasts = backend, stream, lasts
+    What was current when the block began is so again behind it, whatever else has begun or ended
+    meanwhile: contexts need not be nested.
+    """
 
-    def as_is(self) -> Stretch:
-        return Stretch(self.backend, self.stream, threading.get_ident() if self.lasts else None)
+    def __init__(self, backend: Any, stream: Any, index: int | None = None) -> None:
+        self.backend, self.stream = backend, stream
+        self.index = stream.device_index or 0 if index is None else index
 
-    def change(self, before: Stretch) -> None:
+    def as_is(self) -> Stream:
+        with self.backend.use_device(self.index):
+            stream: Stream = self.backend.current_stream()
+        return stream
+
+    def change(self, before: Stream) -> None:
+        self._note(self.stream)
+        for running in list(_passes):
+            running.let_in(self.backend, self.index, self.stream)
+
+    def put_back(self, before: Stream) -> None:
+        self._note(before)
+
+    def _note(self, stream: Stream) -> None:
+        """A stream is this thread's current one from now on."""
+        key, mine = (self.backend, self.index), _here.open
         with _lock:
-            if self.lasts:  # until the thread sets another
-                for stretch in [s for s in stretches if s.thread == before.thread]:
-                    _close(stretch)
-            stretches.append(before)
+            last = mine.get(key)
+            if last is not None and last in stretches:
+                if last.stream == stream:
+                    return
+                last.end = seq_now()
+                mine.pop(key)
+            if stream != self.backend.default_stream():
+                mine[key] = self._begun(stream)
+            if last is not None:
+                _forget(last)
 
-    def put_back(self, before: Stretch) -> None:
-        with _lock:
-            _close(before)
+    def _begun(self, stream: Stream) -> Stretch:
+        """A stretch that begins here; the last one goes on if it ends here."""
+        now, place = seq_now(), (self.backend, self.index)
+        for stretch in reversed(stretches):
+            if stretch.end == now and (stretch.backend, stretch.device) == place:
+                if stretch.stream == stream:
+                    stretch.end = OPEN_END
+                    return stretch
+        stretch = Stretch(self.backend, stream, self.index)
+        stretches.append(stretch)
+        return stretch
 
 
-def _close(stretch: Stretch) -> None:
-    """Ends a stretch; one in which nothing was recorded is forgotten."""
-    if stretch not in stretches or stretch.end != OPEN_END:
-        return
-    stretch.end, stretch.thread = seq_now(), None
-    if stretch.start == stretch.end:
-        stretches.remove(stretch)
-        return
-    same = [s for s in stretches if s.stream == stretch.stream and s.end != OPEN_END]
+def _forget(ended: Stretch) -> None:
+    """Forgets stretches in which nothing was recorded, and the oldest if there are too many."""
+    stretches[:] = [s for s in stretches if s.start != s.end]
+    same = [s for s in stretches if s.stream == ended.stream and s.end != OPEN_END]
     if len(same) > MOST_STRETCHES:
-        same[1].start = min(same[0].start, same[1].start)
-        same[1].end = max(same[0].end, same[1].end)
+        _join(same[1], same[0])
         stretches.remove(same[0])
     streams = list(dict.fromkeys(s.stream for s in stretches))
-    if len(streams) > MOST_STREAMS:
-        oldest = [s for s in stretches if s.stream == streams[0]]
-        if all(s.end != OPEN_END for s in oldest):
-            streams[0].synchronize()
-            stretches[:] = [s for s in stretches if s not in oldest]
+    if len(streams) <= MOST_STREAMS:
+        return
+    used = {s.stream for s in stretches if s.end == OPEN_END}
+    for oldest in streams:
+        if oldest not in used:
+            break
+    else:
+        return
+    if oldest.is_capturing() or ended.backend.current_stream().is_capturing():
+        return  # nothing may wait for anything on the host
+    oldest.synchronize()
+    for stretch in [s for s in stretches if s.stream == oldest]:
+        key = stretch.backend, stretch.device
+        _join(_forgotten.setdefault(key, stretch), stretch)
+        stretches.remove(stretch)
+
+
+def _join(stretch: Stretch, other: Stretch) -> None:
+    """A stretch becomes both, with what is between them."""
+    stretch.start = min(stretch.start, other.start)
+    stretch.end = max(stretch.end, other.end)
 
 
 class StreamsInOrder:
@@ -96,10 +158,19 @@ class StreamsInOrder:
     def __init__(self, numbers: Callable[[], Iterable[int]]) -> None:
         self._numbers = numbers
         self._pairs: list[tuple[Any, int, Stream, Stream]] = []
+        self._ended: list[Stream] = []  # which the host waits for, as forgotten ones cannot
+
+    def let_in(self, backend: Any, index: int, stream: Stream) -> None:
+        """A hook of the pass makes a stream current, which gets memory that the pass has freed."""
+        for pair in self._pairs:
+            if pair[:2] == (backend, index) and pair[3] == stream:
+                _wait(backend, index, stream, pair[2])
 
     def __enter__(self) -> None:
         with _lock:
             before = list(stretches)
+            forgotten = dict(_forgotten)
+        _passes.append(self)
         seqs: list[int] = []
         for backend, index in dict.fromkeys((s.backend, s.device) for s in before):
             with backend.use_device(index):
@@ -116,14 +187,23 @@ class StreamsInOrder:
                 seqs = seqs if idle or seqs else sorted(self._numbers())
                 if idle or stretch.covers(seqs):
                     others[stretch.stream] = others.get(stretch.stream, True) and idle
+            old = forgotten.get((backend, index))
+            if old is not None:
+                seqs = seqs or sorted(self._numbers())
+                if old.covers(seqs):
+                    self._ended.append(here)
             for other, idle in others.items():
                 self._pairs.append((backend, index, here, other))
                 if not idle:
                     _wait(backend, index, here, other)
 
     def __exit__(self, *exc: object) -> None:
+        if self in _passes:
+            _passes.remove(self)
         for backend, index, here, other in self._pairs:
             _wait(backend, index, other, here)
+        for here in self._ended:
+            here.synchronize()
 
 
 def _wait(backend: Any, index: int, stream: Stream, behind: Stream) -> None:
