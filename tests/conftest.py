@@ -315,6 +315,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     RUNNING[:] = [item]
 
 
+def forget_streams() -> None:
+    """What was recorded on streams is gone: a pass of the next test has no order with it."""
+    queues = sys.modules.get("cugrad.backends.lending.queues")
+    if queues is not None:
+        queues.stretches.clear()
+
+
 @pytest.fixture(autouse=True)
 def sealed_state() -> Iterator[None]:
     """Fails a test that leaks global state, and puts the state back: one leak fails one test.
@@ -338,6 +345,7 @@ def sealed_state() -> Iterator[None]:
                 leaks.append(f"{name}.{field}: was {wanted!r}, is {found!r}")
                 setattr(state, field, wanted)
     restore_functions()
+    forget_streams()
     if (now := variables()) != environment:
         leaks += put_back(environment, now)
     place_as_before(*before_all)

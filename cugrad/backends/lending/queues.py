@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -38,9 +37,8 @@ class Stretch:
         self.start, self.end = seq_now(), OPEN_END
 
     def covers(self, seqs: list[int]) -> bool:
-        """Whether one of these sorted numbers is in the stretch."""
-        at = bisect_left(seqs, self.start)
-        return at < len(seqs) and seqs[at] < self.end
+        """Whether one of these numbers is in the stretch."""
+        return any(self.start <= seq < self.end for seq in seqs)
 
 
 class _OpenStretches(dict[tuple[Any, int], Stretch]):
@@ -184,12 +182,12 @@ class StreamsInOrder:
                 if stretch.stream.is_capturing():
                     continue
                 idle = stretch.end != OPEN_END and stretch.stream.query()
-                seqs = seqs if idle or seqs else sorted(self._numbers())
+                seqs = seqs if idle or seqs else list(self._numbers())
                 if idle or stretch.covers(seqs):
                     others[stretch.stream] = others.get(stretch.stream, True) and idle
             old = forgotten.get((backend, index))
             if old is not None:
-                seqs = seqs or sorted(self._numbers())
+                seqs = seqs or list(self._numbers())
                 if old.covers(seqs):
                     self._ended.append(here)
             for other, idle in others.items():
