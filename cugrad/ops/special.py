@@ -246,8 +246,8 @@ def _nan_to_num(
 ) -> Array:  # fmt: skip
     if self.dtype.kind in "biu":
         return self.copy()
-    if type(self) is np.ndarray and np.isfinite(self).all():
-        return self.copy("K")
+    if type(self) is np.ndarray and self.flags.c_contiguous and np.isfinite(self).all():
+        return self.copy()
     top = _largest(self.dtype)
     high, low = top if posinf is None else posinf, -top if neginf is None else neginf
     number = xp.where(self != self, 0.0 if nan is None else nan, self)
