@@ -197,6 +197,11 @@ class StreamContext(Switch):
 
     def __init__(self, stream: Stream | None) -> None:
         if stream is not None and not isinstance(stream, Stream):
+            if not hasattr(stream, "__cuda_stream__"):
+                raise TypeError(
+                    "stream: want a cuda.Stream, or a stream of another library, which has "
+                    f"__cuda_stream__, got {type(stream).__name__}"
+                )
             stream = _wrap(cuda_backend().external_stream(stream), index_of(None))
         self.stream = stream
 

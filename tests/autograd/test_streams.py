@@ -17,6 +17,7 @@ import pytest
 import cugrad
 from cugrad import backends
 from cugrad.backends import simulated
+from cugrad.backends.lending import queues
 from cugrad.backends.lending.queues import Current, _forgotten, stretches
 from cugrad.backends.simulated.streams import SimulatedStream
 from cugrad.errors import RaceError
@@ -281,6 +282,30 @@ def test_hooks_get_freed_memory_in_order(b: Any, monkeypatch: Any) -> None:
     loss.backward()
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_interrupt_between_waits_leaves_no_pass_behind(
+    b: Any, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """And streams wait for what has run of it."""
+    side = b.stream()
+    x, y = graph(b, side)
+    wait, left = queues._wait, [times]
+    monkeypatch.setattr(SimulatedStream, "query", lambda stream: False)
+
+    def interrupted(*args: Any) -> None:
+        left[0] -= 1
+        if not left[0]:  # the first is where a pass begins, the second where it ends
+            raise KeyboardInterrupt
+        wait(*args)
+
+    monkeypatch.setattr(queues, "_wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        y.backward()
+    assert not queues._passes and left[0] < 0  # it waits all the same
+    with b.use_stream(side):
+        cugrad.zeros(N, N, device="simulated").add_(1)
+
+
 WIRED = """
 import warnings
 warnings.simplefilter("ignore")
@@ -321,6 +346,12 @@ thread.join()
 assert [ended, *streams] == [torch.cuda.default_stream(), s, torch.cuda.default_stream()]
 assert g.tolist()[0][0] == 2
 x.grad.sum().item()
+try:
+    torch.cuda.stream(3)
+except TypeError as error:
+    assert "got int" in str(error)
+else:
+    raise SystemExit("a number is no stream")
 """
 
 

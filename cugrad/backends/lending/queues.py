@@ -165,6 +165,13 @@ class StreamsInOrder:
                 _wait(backend, index, stream, pair[2])
 
     def __enter__(self) -> None:
+        try:
+            self._begin()
+        except BaseException:  # as an interrupt, which may come anywhere
+            self.__exit__()
+            raise
+
+    def _begin(self) -> None:
         with _lock:
             before = list(stretches)
             forgotten = dict(_forgotten)
@@ -196,6 +203,13 @@ class StreamsInOrder:
                     _wait(backend, index, here, other)
 
     def __exit__(self, *exc: object) -> None:
+        try:
+            self._end()
+        except BaseException:
+            self._end()
+            raise
+
+    def _end(self) -> None:
         if self in _passes:
             _passes.remove(self)
         for backend, index, here, other in self._pairs:
