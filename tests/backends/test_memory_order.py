@@ -203,3 +203,12 @@ else:
             got, want = (vmap(within)(a) for a in (x, like))
             assert got.stride() == want.stride() == x.stride()
             cugrad.testing.assert_close(got.cpu(), want)
+
+    @pytest.mark.parametrize("name", ["complex", "polar"])
+    def test_complex_numbers_lie_as_their_parts(name: str) -> None:
+        parts = host("float32", "self"), host("float32", "other")
+        on_host = getattr(cugrad, name)(*[cugrad.from_numpy(x) for x in parts])
+        there = getattr(cugrad, name)(*[cugrad.from_numpy(x).to("cuda") for x in parts])
+        assert there.stride() == on_host.stride() and not there.is_contiguous()
+        assert (there.cpu() - on_host).abs().max() < 1e-5
+        assert there.contiguous() is not there

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...backends.batched.arrays import any_batched
+from ...backends.copies import order_of
 from ...backends.owners import root_of
 from ...dtypes import is_half
 from ..precision import sum_of
@@ -255,12 +256,25 @@ row(
 )  # fmt: skip
 
 
+def _of_pairs(xp: Any, parts: Any, first: Any, second: Any) -> Any:
+    """Complex numbers of two `parts` of arrays, in the order in which both lie: CuPy's functions
+    answer in that of the dims.
+    """
+    axes = order_of(first) if first.shape == second.shape else None
+    if axes is None or order_of(second) != axes:
+        return _view_as_complex(xp, xp.stack(parts(first, second), -1))
+    pairs = xp.stack(parts(first.transpose(axes), second.transpose(axes)), -1)
+    back = sorted(range(len(axes)), key=axes.__getitem__)
+    return _view_as_complex(xp, pairs).transpose(back)
+
+
 def _complex(xp: Any, real: Any, imag: Any) -> Any:
-    return _view_as_complex(xp, xp.stack((real, imag), -1))
+    return _of_pairs(xp, lambda real, imag: (real, imag), real, imag)
 
 
 def _polar(xp: Any, abs: Any, angle: Any) -> Any:
-    return _view_as_complex(xp, xp.stack((abs * xp.cos(angle), abs * xp.sin(angle)), -1))
+    parts = lambda abs, angle: (abs * xp.cos(angle), abs * xp.sin(angle))
+    return _of_pairs(xp, parts, abs, angle)
 
 
 def _of_parts(m: Any, real: Any, imag: Any) -> Any:
