@@ -19,6 +19,7 @@ from .runtime.extents import Size, of_dim, size_of
 from .runtime.kept import of_thread
 
 if TYPE_CHECKING:
+    from .autograd.recording.mirrors import Turned
     from .autograd.recording.views import View
 
 __all__ = ["Size", "Tensor"]
@@ -54,13 +55,16 @@ flags_set = [0]  # how often a tensor that was there has come to require gradien
 class Rare:
     """What most tensors never have: hooks, a view's origin, the views of a base."""
 
-    __slots__ = ("leaf", "post_hooks", "view", "views", "accumulator", "tangents", "stands_for")
+    __slots__ = (
+        "leaf", "post_hooks", "view", "views", "turned", "accumulator", "tangents", "stands_for",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.leaf: Any = None  # the hooks of a leaf, a NodeRare; other tensors' sit at their node
         self.post_hooks: Any = None  # run after `.grad` was accumulated
         self.view: View | None = None
         self.views: list[weakref.ref[Tensor]] | None = None
+        self.turned: Turned | None = None  # of a view of conjugates or negatives
         self.accumulator: weakref.ref[Any] | None = None
         self.tangents: dict[Any, Tensor | None] | None = None  # by level of forward mode
         self.stands_for: Tensor | None = None  # the leaf to which its gradient goes, as of a copy
@@ -244,9 +248,12 @@ class Tensor:
 
     def data_ptr(self) -> int:
         """The address of the first element, on its device."""
+        array = self._array
+        if self._rare is not None and self._rare.turned is not None:
+            array = self._rare.turned.lying(array)
         if not self.is_cpu:
-            return self._array.data.ptr
-        return self._array.__array_interface__["data"][0]
+            return array.data.ptr
+        return array.__array_interface__["data"][0]
 
     # ------------------------------------------------------------------ autograd state
 
@@ -419,6 +426,11 @@ class Tensor:
         """The same elements with no history and a version counter of its own."""
         alias = make(self._array)
         alias._counter = UNCOUNTED if self._counter is UNCOUNTED else None
+        known_by: list[Any] = [] if self._counter is None else self._counter[1:]
+        mirrors = [ref for ref in known_by if not isinstance(ref(), Tensor)]
+        if mirrors:  # they show what is written to this one, too
+            alias._counter = alias._counter or [0, *mirrors]
+            tell_turned(alias, self)
         return alias
 
     @data.setter
@@ -457,6 +469,20 @@ def make(array: Any, requires_grad: bool = False, node: Any = None) -> Tensor:
     t._grad = t._rare = t._form = None
     t._counter = fresh.counter
     return t
+
+
+def aliased(t: Tensor, requires_grad: bool = False) -> Tensor:
+    """The same elements, and the same version counter, in a tensor with no history."""
+    alias: Tensor = make(t._array, requires_grad)
+    alias._counter = t.counter
+    tell_turned(alias, t)
+    return alias
+
+
+def tell_turned(alias: Tensor, t: Tensor) -> None:
+    """Tells a tensor with the elements of `t` if they are conjugates, or negatives."""
+    if t._rare is not None and t._rare.turned is not None:
+        alias.rare.turned = t._rare.turned
 
 
 def check_differentiable_dtype(

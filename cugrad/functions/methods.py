@@ -12,7 +12,7 @@ from ..autograd.recording.record import recorded
 from ..autograd.recording.views import detached
 from ..runtime import dispatching
 from ..runtime.absent import ABSENT, Absent
-from ..tensor import Size, Tensor, make
+from ..tensor import Size, Tensor, aliased
 from . import FUNCTIONS, PROPERTIES, declared, operators
 from . import METHODS as FUNCTION_METHODS
 from .calls.arguments import cast
@@ -98,9 +98,7 @@ def _make_subclass(cls: type[Tensor], data: Tensor, require_grad: bool = False) 
         raise TypeError(
             f"_make_subclass(): argument 'data' must be Tensor, not {type(data).__name__}"
         )
-    alias = make(data._array, require_grad)
-    alias._counter = data.counter
-    return _in_class(alias, cls)
+    return _in_class(aliased(data, require_grad), cls)
 
 
 def _make_wrapper_subclass(cls: type[Tensor], *args: Any, **kwargs: Any) -> NoReturn:
@@ -153,9 +151,7 @@ def _converted(result: Any, kind: type) -> Any:
 
 def detach(self: Tensor) -> Tensor:
     """The same elements in a tensor with no history."""
-    alias = make(self._array)
-    alias._counter = self.counter
-    return alias
+    return aliased(self)
 
 
 def detach_(self: Tensor) -> Tensor:

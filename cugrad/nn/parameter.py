@@ -8,7 +8,7 @@ from ..functions.calls.out import strided
 from ..functions.creation.factories import empty
 from ..runtime.absent import explain
 from ..runtime.dispatching import overrides, plainly
-from ..tensor import UNCOUNTED, Tensor, make
+from ..tensor import Tensor, make, tell_turned
 
 
 class _Parameters(type):
@@ -47,7 +47,8 @@ class Parameter(Tensor, metaclass=_Parameters):
             )
         self = object.__new__(cls)
         self.fill_in(source._array)
-        self._counter = UNCOUNTED if source.is_inference() else None
+        self._counter = source.data._counter
+        tell_turned(self, source)
         self.requires_grad = requires_grad
         return self
 

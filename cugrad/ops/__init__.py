@@ -38,7 +38,7 @@ from .nn import (
 )
 from .reductions import extrema, reduce, scan, sorting, statistics
 from .table import TABLE
-from .views import batch, regions, shape, strided
+from .views import batch, mirrored, regions, shape, strided
 
 __all__ = [
     "TABLE", "activation", "adaptive", "bags", "batch", "cholesky", "conv", "determinants",

@@ -319,6 +319,7 @@ row("real", "self", lambda xp, self: xp.real(self).copy(), ELEMENTWISE, holomorp
 row("imag", "self", lambda xp, self: xp.imag(self).copy(), ELEMENTWISE, holomorphic=False,
     self=lambda g: g * 1j, jvp=lambda m, self_t: m.imag(self_t), public=False)  # fmt: skip
 row("conj", "self", "conj", ELEMENTWISE, holomorphic=False, out=False, widens=False,
+    node="ConjPhysicalBackward0",
     self=lambda m, g: m.conj(g), jvp=lambda m, self_t: m.conj(self_t),
     doc="the complex conjugate")  # fmt: skip
 
@@ -384,7 +385,7 @@ def _copy(xp: Any, self: Any, src: Any) -> Any:
 
 row("copy", "self src", _copy, node="torch::autograd::CopyBackwards", promote="cast",
     inplace=lambda xp, self, src: xp.copyto(self, src, casting="unsafe"),
-    self=lambda g: g * 0, src=lambda g: g,
+    self=lambda m, g: m.zero_like(g), src=lambda g: g,
     jvp=lambda m, self, src_t: (
         m.zero_like(self) if src_t is None else m.copy(m.zero_like(self), src_t))
     )  # fmt: skip
@@ -393,7 +394,7 @@ row("copy", "self src", _copy, node="torch::autograd::CopyBackwards", promote="c
 
 row("nextafter", "self other", "nextafter", ELEMENTWISE, widens=False, refuses="biuc",
     self=lambda m, g, self, other: m.masked_fill(g, m.eq(self, other), 0),
-    other=lambda g: g * 0,
+    other=lambda m, g: m.zero_like(g),
     doc="the next number of the dtype after `input` towards `other`")  # fmt: skip
 
 

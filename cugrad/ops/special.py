@@ -207,7 +207,8 @@ row("addcdiv", "self tensor1 tensor2",
     fits="value", number_first="value", doc="input + value * tensor1 / tensor2")  # fmt: skip
 row("copysign", "self other", "copysign", ELEMENTWISE, promote=FLOAT, widens=False,
     self=lambda m, g, self, result: g * (m.sign(self) * m.sign(result)),
-    other=lambda g: g * 0, doc="the size of `input` with the sign of `other`")  # fmt: skip
+    other=lambda m, g: m.zero_like(g),
+    doc="the size of `input` with the sign of `other`")  # fmt: skip
 
 # A NaN counts as missing, and a tie goes to self, as in PyTorch.
 row("fmax", "self other", "fmax", ELEMENTWISE,

@@ -10,6 +10,7 @@ from math import comb, exp, factorial, inf, pi, sqrt
 from typing import Any
 
 from ..backends.batched.arrays import BatchedArray
+from ..backends.copies import in_its_order
 from .precision import narrow, wide
 from .special import _pair
 from .table import ELEMENTWISE, FLOAT, row
@@ -241,7 +242,12 @@ def _polynomial(name: str, shifted: bool = False) -> Callable[..., Array]:
             out = xp.where(degree == k + 1, q, out)
         return narrow(xp, out, self)
 
-    return call
+    def forward(xp: Any, self: Any, n: Any) -> Array:
+        if getattr(n, "ndim", 0):
+            return call(xp, self, n)
+        return in_its_order(self, lambda x: call(xp, x, n))
+
+    return forward
 
 
 for _name in POLYNOMIALS:

@@ -30,6 +30,7 @@ PRODUCT = "product"  # costly, a product of matrices
 CONVOLUTION = "convolution"
 
 INHERITED = "inherited"  # `view=`: a view where its input is one, and else that tensor's other face
+MIRRORED = "mirrored"  # `view=`: of other memory, which shows that of the input; see `Mirror`
 AS_INPUT = "as input"  # `dense=`: channels of results lie last where those of an input do
 CHANNELS_LAST = "channels last"  # so, too, and kernels that are written see to it themselves
 
@@ -57,7 +58,7 @@ class Op:
         "holomorphic", "node_name", "_gradients", "doc", "many", "_counted", "inplace", "held",
         "inherits", "cost", "flops", "refuses", "fits", "public", "also", "out", "in_place",
         "widens", "passes", "dense", "lies", "number_first", "kernels", "demands", "numbers",
-        "_saves", "exact",
+        "_saves", "exact", "mirrors",
     )  # fmt: skip
 
     def __init__(
@@ -98,6 +99,7 @@ class Op:
         names = inputs.split()
         self.name, self.kind, self.doc = name, kind, doc
         self.view, self.inherits = bool(view), view == INHERITED
+        self.mirrors = view == MIRRORED
         self.variadic = len(names) == 1 and names[0].endswith("*")
         self.inputs = tuple(n.rstrip("?*") for n in names)
         self.optional = frozenset(n.rstrip("?") for n in names if n.endswith("?"))

@@ -39,6 +39,8 @@ ACROSS: dict[str, View] = {
     "view_as_complex": lambda t, x: t.view_as_complex(x),
     "real": lambda t, x: x.real,
     "imag": lambda t, x: x.imag,
+    "_conj": lambda t, x: x.conj(),
+    "_neg_view": lambda t, x: t._neg_view(x),
 }
 VIEWS = {**ALIKE, **ACROSS}
 CHAINS = [(name,) for name in VIEWS]
@@ -87,7 +89,7 @@ def outcome(t: Any, base: np.ndarray, chain: tuple[str, ...], change: str, on: s
         assert "cast" not in str(error)
         return "refused"
     grads = [None if g is None else g.detach().resolve_conj().numpy() for g in (*first, *second)]
-    return [u.detach().numpy(), v.detach().numpy()], [geometry(u), geometry(v)], grads
+    return [u.detach().numpy(), v.detach().numpy(force=True)], [geometry(u), geometry(v)], grads
 
 
 @pytest.mark.parametrize("on", ["view", "base"])

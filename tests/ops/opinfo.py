@@ -169,7 +169,7 @@ def host(tensor: Any) -> np.ndarray:
         tensor = tensor.detach().resolve_conj().resolve_neg()
         array = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy(force=True)
     else:
-        array = tensor.detach().cpu().numpy()
+        array = tensor.detach().cpu().numpy(force=True)
     if array.dtype.kind in "fV":
         return np.asarray(array, np.float64)
     return np.asarray(array, np.complex128) if array.dtype.kind == "c" else array

@@ -94,6 +94,8 @@ def _complex(rng, shape):
 
 
 _z = exactly(_complex(np.random.default_rng(0), (2, 3)))
+sample("_conj", (3, 4), reference=lambda np, x: x.conj(), torch=lambda torch, x: x.conj())
+sample("_neg_view", (3, 4), reference=lambda np, x: -x)
 sample("view_as_real", _z, integer=False)
 samples.NO_REFERENCE["view_as_real"] = "a complex sample is complex128 in every variant"
 sample("view_as_complex", (2, 3, 2), integer=False, strided=False,

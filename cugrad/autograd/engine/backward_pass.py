@@ -23,6 +23,7 @@ from ..mode import anomaly, show_node, state, will_change
 from ..recording.node import FREED, FREED_TEXT, NodeRare, Output, accumulator, end_of
 from ..recording.op_node import OpNode
 from ..recording.recorded import recorded
+from ..recording.views import changed
 from .hooks import (
     has_hooks,
     has_node_hooks,
@@ -400,7 +401,7 @@ def accumulate(leaf: Tensor, g: Any, exclusive: bool) -> None:
                 "single memory location. Please clone() the tensor before performing the "
                 f"operation. (the .grad of shape {list(grad.shape)} to which backward adds)"
             ) from None
-        grad.counter[0] += 1
+        changed(grad)
         return
     if exclusive and g.strides == array.strides and g.dtype == array.dtype and has_all_alone(g):
         leaf._grad = make(g)

@@ -88,11 +88,12 @@ def viewed(view: Tensor, home: Tensor) -> Tensor:
     """What the view ops of `view` make of the tangent of its base."""
     assert view._rare is not None and view._rare.view is not None
     origin, part = view._rare.view, home
-    array = origin.base._array
+    array, turned = origin.base._array, view._rare.turned
+    mirrors = [] if turned is None else list(turned.mirror.all_behind())
     xp = backend_of(array).xp
     for step, params in origin.steps:
         tangents = getattr(recorded, step.name)(part, **params)
-        array = step.forward(xp, array, **params)
+        array = mirrors.pop().face if step.mirrors else step.forward(xp, array, **params)
         if type(tangents) is tuple:  # the one of several views that shows these bytes
             nr = next((i for i, a in enumerate(array) if xp.may_share_memory(a, view._array)), 0)
             tangents, array = tangents[nr], array[nr]

@@ -18,6 +18,7 @@ from ..forward.dual import keep_tangents
 from ..forward.dual_inplace import apply_dual_inplace, copied, shares_memory
 from ..mode import INFERRING, PLAIN, UNUSUAL, state, writes_watched
 from .fast import compile_change
+from .mirrors import shows_twice, write
 from .node import edge_of
 from .op_node import NO_PARAMS, new_node, plan_of
 from .operands import explain, plain, read_inputs, run_forward
@@ -257,7 +258,7 @@ def _stands_alone(arrays: list[Any], params: dict[str, Any]) -> bool:
     a host takes real numbers beside them.
     """
     home = arrays[0]
-    if _shows_twice(home):
+    if shows_twice(home):
         return False
     backend = backend_of(home)
     share = backend.xp.may_share_memory
@@ -293,20 +294,7 @@ def _write(op: Op, backend: Backend, home: Any, value: Any) -> None:
     check_shape(op.name, home, value)
     if value.dtype != home.dtype:
         check_cast(op.name, value.dtype, home.dtype)
-    if _shows_twice(home):
-        # a place in memory is written where one of the elements that show it has changed
-        backend.xp.copyto(home, value, casting="unsafe", where=value != home)
-    else:
-        backend.xp.copyto(home, value, casting="unsafe")
-
-
-def _shows_twice(array: Any) -> bool:
-    """Whether there are more elements than places in memory, as in what `unfold` makes."""
-    flags = array.flags
-    if flags.c_contiguous or flags.f_contiguous:
-        return False
-    steps = zip(array.strides, array.shape, strict=True)
-    return bool(array.size > 1 + sum(abs(s) * (n - 1) for s, n in steps) // array.itemsize)
+    write(backend, home, value)
 
 
 def check_cast(name: str, got: Any, target: Any) -> None:

@@ -140,11 +140,8 @@ def execute(op: Op, args: tuple[Any, ...], params: dict[str, Any], seq: int = 0)
     outputs = tuple([make(backend.wrap(v)) for v in ((value,) if single else value)])
     if op.view and args[0]._counter is UNCOUNTED:
         mask = 0  # no gradient goes to an inference tensor through its views
-        for out in outputs:
-            out._counter = UNCOUNTED
-    elif op.view:
-        for out in outputs:
-            attach(out, args[0], op, params, NORMAL if single else MULTIPLE)
+    for out in outputs if op.view else ():
+        attach(out, args[0], op, params, NORMAL if single else MULTIPLE, fast=False)
     if mask and state.grad_enabled:
         _connect(op, mask, inputs, arrays, params, compute, outputs, seq)
     return outputs[0] if single else outputs

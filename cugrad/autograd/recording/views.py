@@ -10,6 +10,7 @@ from ...dtypes import is_differentiable
 from ...tensor import UNCOUNTED, Rare, Tensor, make
 from ..inference import inference_mode
 from ..mode import enable_grad, state, will_change, writes_watched
+from .mirrors import Mirror, reflect, turn
 from .node import edge_of
 
 if TYPE_CHECKING:
@@ -195,14 +196,21 @@ INFERENCE_TEXT = (
 )
 
 
-def attach(view: Tensor, parent: Tensor, op: Op, params: dict[str, Any], creation: int) -> None:
-    """Makes `view` known as the result of a view op on `parent`."""
-    if parent._counter is UNCOUNTED:  # no view of an inference tensor is remembered
-        view._counter = UNCOUNTED
-        if parent._requires_grad and state.grad_enabled:
-            raise TypeError("a view of an inference tensor is recorded nowhere")
-        return
+def attach(
+    view: Tensor, parent: Tensor, op: Op, params: dict[str, Any], creation: int, fast: bool = True
+) -> None:
+    """Makes `view` known as the result of a view op on `parent`. TypeError on a fast path where the
+    general one must say that nothing is recorded.
+    """
     origin = None if parent._rare is None else parent._rare.view
+    if parent._counter is UNCOUNTED:
+        if fast and parent._requires_grad and state.grad_enabled:
+            raise TypeError("a view of an inference tensor is recorded nowhere")
+        view._counter = UNCOUNTED
+    if op.mirrors or parent._rare is not None and parent._rare.turned is not None:
+        turn(view, parent, op, params)
+    if parent._counter is UNCOUNTED:  # no view of an inference tensor is remembered
+        return
     if origin is None and op.inherits:
         view._counter = parent.counter
         return
@@ -240,7 +248,8 @@ def register(view: Tensor, base: Tensor, steps: tuple[Step, ...], creation: int)
 
 def known_by(counter: list[Any], base: Tensor) -> None:
     """Appends a weak reference to a tensor that has views to its version counter. Tensors that
-    share a storage, such as a tensor and the result of `detach`, share the counter.
+    share a storage, such as a tensor and the result of `detach`, share the counter. Mirrors of the
+    storage are there, too.
     """
     counter[1:] = [*[ref for ref in counter[1:] if ref() is not None], weakref.ref(base)]
 
@@ -293,12 +302,15 @@ def changed(t: Tensor) -> None:
     counter: list[Any] = t.counter
     counter[0] += 1
     if len(counter) > 1:
-        _moved(counter)
+        _moved(t, counter)
 
 
-def will_be_changed(tensors: Iterable[Tensor]) -> None:
-    """What `will_change` tells of tensors, and what `changed` counts, before they are changed."""
-    watched = state.before_write is not None or writes_watched
+def will_be_changed(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """What `will_change` tells of tensors, and what `changed` counts, before they are changed.
+
+    Those that may have mirrors are returned: `were_changed` wants them behind the change.
+    """
+    watched, shown = state.before_write is not None or writes_watched, []
     for t in tensors:
         if watched:
             will_change(t)
@@ -307,14 +319,38 @@ def will_be_changed(tensors: Iterable[Tensor]) -> None:
             counter[0] += 1
         else:
             changed(t)
+            shown.append(t)
+    return shown
 
 
-def _moved(counter: list[Any]) -> None:
+def were_changed(shown: Iterable[Tensor]) -> None:
+    """Brings the mirrors of tensors that `will_be_changed` has named to what they show now."""
+    for t in shown:
+        counter: list[Any] = t.counter
+        mirrors = [x for ref in counter[1:] if type(x := ref()) is Mirror]
+        if mirrors:
+            reflect(t._array, mirrors)
+
+
+def is_mirrored(t: Tensor) -> bool:
+    """Whether there are views of conjugates, or negatives, of the storage of a tensor."""
+    counter: Any = t._counter
+    return counter is not None and any(type(ref()) is Mirror for ref in counter[1:])
+
+
+def _moved(t: Tensor, counter: list[Any]) -> None:
+    """Views of a storage get new nodes, and mirrors show what is there now."""
+    mirrors = []
     for ref in counter[1:]:
         base = ref()
+        if type(base) is Mirror:
+            mirrors.append(base)
+            continue
         for other, view in () if base is None else _views_of(base):
             if other._node is not None or (base._requires_grad and view.creation != NORMAL):
                 view.forget(other)
+    if mirrors:
+        reflect(t._array, mirrors)
 
 
 def detached(base: Tensor) -> None:
@@ -350,8 +386,9 @@ def rebase(t: Tensor, node: Any) -> None:
         other_view.forget(other)
     if view is not None:
         view.retains_no_more()
-    if len(base.counter) > 2:
-        _moved(base.counter)
+    others: list[Any] = base.counter[1:]
+    if len(others) > 1 or others and others[0]() is not base:
+        _moved(t, base.counter)
 
 
 def became(t: Tensor, node: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...autograd.mode import will_change
+from ...autograd.recording.views import were_changed, will_be_changed
 from ...backends import backend_of
 from ...tensor import Tensor
 
@@ -27,10 +27,7 @@ class Wire:
         self.tensors, self.counts = tensors, [a.size for a in arrays]
         backend = backend_of(arrays[0])
         away = on_host and backend.device_type != "cpu"
-        if writes:
-            for t in tensors:
-                will_change(t)
-                t.counter[0] += 1
+        self.shown = will_be_changed(tensors) if writes else []
         self.is_own = len(arrays) == 1 and not away and bool(arrays[0].flags.c_contiguous)
         if self.is_own:
             self.array = arrays[0].reshape(-1)
@@ -44,11 +41,13 @@ class Wire:
 
     def deliver(self) -> None:
         """Writes the elements to the tensors."""
-        if self.is_own:
-            return
         begin = 0
+        if self.is_own:
+            were_changed(self.shown)
+            return
         for t, count in zip(self.tensors, self.counts, strict=True):
             backend = backend_of(t._array)
             piece: Any = self.array[begin : begin + count].reshape(t._array.shape)
             backend.xp.copyto(t._array, backend.asarray(piece))
             begin += count
+        were_changed(self.shown)

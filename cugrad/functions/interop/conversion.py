@@ -12,6 +12,7 @@ import numpy as np
 
 from ... import dtypes
 from ...autograd.mode import state
+from ...autograd.recording.mirrors import bits
 from ...autograd.recording.record import recorded
 from ...backends import backend_of, get
 from ...backends.batched.arrays import per_example, plain, raise_if_read
@@ -237,6 +238,13 @@ def numpy(self: Tensor, *, force: bool = False) -> np.ndarray[Any, Any]:
         raise RuntimeError(
             "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
         )
+    for bit, name in zip(bits(self), ("conj", "neg")):
+        if bit:
+            long = "conjugate" if name == "conj" else "negative"
+            raise RuntimeError(
+                f"Can't call numpy() on Tensor that has {long} bit set. Use "
+                f"tensor.resolve_{name}().numpy() instead."
+            )
     if not backend_of(self._array).readable:
         raise_if_read("numpy")
     return self._array.view()  # of the same memory: its shape is the program's to change

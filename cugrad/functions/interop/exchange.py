@@ -10,6 +10,7 @@ import numpy as np
 
 from ... import dtypes
 from ...autograd.mode import will_change
+from ...autograd.recording.mirrors import bits
 from ...autograd.recording.views import changed
 from ...backends import backend_of, get
 from ...backends.several import copy_of
@@ -89,6 +90,8 @@ def _dlpack(
     """
     if self._requires_grad:
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+    if bits(self).conjugate:
+        raise BufferError("Can't export tensors with the conjugate bit set")
     array, place = self._array, _dlpack_device(self)
     if dl_device is not None and tuple(map(int, dl_device)) != place:
         if copy is False or int(dl_device[0]) != CPU:

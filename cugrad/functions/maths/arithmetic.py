@@ -251,8 +251,16 @@ def square(input: Tensor) -> Tensor:
 
 @_public
 def conj(input: Tensor) -> Tensor:
-    """The complex conjugate; `input` itself where it is real."""
-    return recorded.conj(input) if array_of(input, "conj").dtype.kind == "c" else input
+    """The complex conjugate, a view: a change of either changes the other. `input` itself where it
+    is real.
+
+    >>> import cugrad as torch
+    >>> x = torch.tensor([1 + 2j])
+    >>> x.conj()[0] = 5j
+    >>> x
+    tensor([0.-5.j])
+    """
+    return recorded._conj(input) if array_of(input, "conj").dtype.kind == "c" else input
 
 
 @_public

@@ -10,6 +10,7 @@ import numpy as np
 from ...autograd.autocast import autocasts
 from ...autograd.mode import will_change
 from ...autograd.recording.inplace import apply_inplace
+from ...autograd.recording.mirrors import bits
 from ...autograd.recording.record import recorded
 from ...autograd.recording.views import changed
 from ...backends import backend_of
@@ -21,8 +22,7 @@ from ..calls.arguments import array_of
 from ..calls.return_types import return_type
 from ..creation.factories import full_like
 from ..shapes.views import broadcast_tensors
-from .arithmetic import FUNCTIONS as ROWS
-from .arithmetic import INPLACE
+from .arithmetic import INPLACE, conj
 
 __all__ = [
     "conj_physical", "fill", "frexp", "is_conj", "is_neg", "is_nonzero", "is_same_size",
@@ -88,32 +88,45 @@ def fill(input: Tensor, value: Any) -> Tensor:
 
 
 def conj_physical(input: Tensor) -> Tensor:
-    """The complex conjugate, computed at once as always here; `input` itself where it is real."""
-    if array_of(input, "conj_physical").dtype.kind == "b":  # of which NumPy's is an integer
-        return input
-    return ROWS["conj"](input)
+    """The complex conjugate, a tensor of its own; `input` itself where it is real."""
+    return recorded.conj(input) if array_of(input, "conj_physical").dtype.kind == "c" else input
 
 
 def resolve_conj(input: Tensor) -> Tensor:
-    """`input`: conjugates are never left for later here."""
+    """A copy of a view of conjugates, which is none; any other tensor itself.
+
+    >>> import cugrad as torch
+    >>> x = torch.tensor([1 + 2j])
+    >>> x.conj().is_conj(), x.conj().resolve_conj().is_conj(), x.resolve_conj() is x
+    (True, False, True)
+    """
     array_of(input, "resolve_conj")
-    return input
+    return recorded.clone(input) if bits(input).conjugate else input
 
 
 def resolve_neg(input: Tensor) -> Tensor:
-    """`input`: negations are never left for later here."""
+    """A copy of a view of negatives, which is none; any other tensor itself."""
     array_of(input, "resolve_neg")
-    return input
+    return recorded.clone(input) if bits(input).negative else input
 
 
 def is_conj(input: Tensor) -> bool:
-    """False: conjugates are never left for later here."""
-    return False
+    """Whether a tensor is a view of conjugates of what lies in its memory, as `conj` gives."""
+    array_of(input, "is_conj")
+    return bits(input).conjugate
 
 
 def is_neg(input: Tensor) -> bool:
-    """False: negations are never left for later here."""
-    return False
+    """Whether a tensor is a view of negatives of what lies in its memory: `x.conj().imag` is."""
+    array_of(input, "is_neg")
+    return bits(input).negative
+
+
+def neg_view(input: Tensor) -> Tensor:
+    """A view of the negatives: a change of either changes the other."""
+    if array_of(input, "_neg_view").dtype.kind == "b":
+        raise RuntimeError("Negation, the `-` operator, on a bool tensor is not supported.")
+    return recorded._neg_view(input)
 
 
 def is_signed(input: Tensor) -> bool:
@@ -187,7 +200,7 @@ METHODS: dict[str, Callable[..., Any]] = {
                                is_signed, resolve_conj, resolve_neg)},
     "apply_": _mapped("apply_", "callable"), "map_": _mapped("map_", "other", "callable"),
     "map2_": _mapped("map2_", "x", "y", "callable"),
-    "conj_physical_": _conj_physical_,
+    "conj_physical_": _conj_physical_, "_conj": conj, "_neg_view": neg_view,
 }  # fmt: skip
 
 # The in-place methods that PyTorch has as functions of the module too.
@@ -200,4 +213,4 @@ _AT_MODULE_LEVEL = """
 """
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: INPLACE[name] for name in _AT_MODULE_LEVEL.split() if name in INPLACE
-}
+} | {"_conj": conj, "_neg_view": neg_view}

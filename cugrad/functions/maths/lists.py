@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...autograd.recording.views import will_be_changed
+from ...autograd.recording.views import is_mirrored, will_be_changed
 from ...backends import backend_of
 from ...backends.traced.arrays import Trace, Traced
 from ...backends.traced.lists import Folding, ListGraph, NumbersGraph
@@ -31,6 +31,8 @@ def _backend_of(tensors: Sequence[Tensor]) -> Any:
     """The backend that has kernels for all tensors, which are on one device; None without one."""
     if not tensors or not wanted.fused or any(t._may_be_away for t in tensors):
         return None  # those that are away come one by one
+    if any(map(is_mirrored, tensors)):
+        return None
     backend = backend_of(tensors[0]._array)
     if not backend.makes_kernels:
         return None

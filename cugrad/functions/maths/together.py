@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...autograd.mode import INFERRING, UNUSUAL, state, unseen
-from ...autograd.recording.views import will_be_changed
+from ...autograd.recording.views import is_mirrored, will_be_changed
 from ...backends import backend_of
 from ...backends.copies import is_dense
 from ...backends.several import by_device
@@ -124,7 +124,7 @@ def _is_plain(x: Any, kind: type, backend: Any, index: int | None) -> bool:
     """Whether an operand is a tensor whose array on a device is all that matters."""
     if not isinstance(x, Tensor) or x.is_sparse or x._may_be_away or type(x._array) is not kind:
         return False
-    if (x._requires_grad and state.grad_enabled) or overrides(type(x)):
+    if (x._requires_grad and state.grad_enabled) or overrides(type(x)) or is_mirrored(x):
         return False
     return bool(backend.device_index(x._array) == index)
 

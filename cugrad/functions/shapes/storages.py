@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ... import dtypes
+from ...autograd.recording.mirrors import lying
 from ...backends import backend_of
 from ...backends.several import copy_of
 from ...device import device as Device
@@ -156,7 +157,7 @@ def _host(values: Any, dtype: Any) -> Any:
 
 def untyped_storage(self: Tensor) -> UntypedStorage:
     """The memory that this tensor shares with its views; it does not grow or shrink."""
-    flat = storage_of(self._array)[0]
+    flat = storage_of(lying(self))[0]
     return UntypedStorage._of(flat.view(np.uint8) if flat.ndim == 1 else flat)
 
 
@@ -216,7 +217,7 @@ def is_storage(obj: Any) -> bool:
 def storage(self: Tensor) -> TypedStorage:
     """The memory that this tensor shares with its views, by element; deprecated in PyTorch."""
     memory = TypedStorage(dtype=self.dtype)
-    memory._flat = storage_of(self._array)[0]
+    memory._flat = storage_of(lying(self))[0]
     return memory
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...autograd.autocast import autocasts
 from ...autograd.mode import state
+from ...autograd.recording.mirrors import bits, lying
 from ...autograd.recording.record import recorded
 from ...autograd.recording.views import changed
 from ...backends import backend_of
@@ -164,6 +165,12 @@ def view_as_real(input: Tensor) -> Tensor:
     """
     if array_of(input, "view_as_real").dtype.kind != "c":
         raise RuntimeError(f"view_as_real is only supported for complex tensors, got {input.dtype}")
+    if bits(input).conjugate:
+        raise RuntimeError(
+            "view_as_real doesn't work on unresolved conjugated tensors.  To resolve the conjugate "
+            "tensor so you can view it as real, use self.resolve_conj(); however, be warned that "
+            "the resulting tensor will NOT alias the original."
+        )
     return recorded.view_as_real(input)
 
 
@@ -239,6 +246,12 @@ def _view_dtype(self: Tensor, dtype: Dtype) -> Tensor:
     array, old, new = self._array, self._array.itemsize, dtype.itemsize
     if array.dtype == dtype.numpy:
         return recorded.view(self, array.shape)
+    for bit, what in zip(bits(self), ("conjugate view tensors", "tensors with negative bit set")):
+        if bit:
+            raise RuntimeError(
+                f"torch.Tensor.view is not supported for {what} when converting to a different "
+                "dtype. (x.resolve_conj() and x.resolve_neg() make copies without them)"
+            )
     if old != new:
         if not array.ndim:
             raise RuntimeError(
@@ -258,6 +271,8 @@ def _view_dtype(self: Tensor, dtype: Dtype) -> Tensor:
     seen: Tensor = recorded.view_dtype(self.detach(), dtype.numpy)
     if seen._rare is not None and seen._rare.view is not None:
         seen._rare.view.release(seen)
+    if not state.inference and seen.is_inference():
+        seen._counter = None
     return seen
 
 
@@ -266,12 +281,15 @@ def _view_dtype(self: Tensor, dtype: Dtype) -> Tensor:
 
 def storage_offset(self: Tensor) -> int:
     """Where the first element lies in the memory that views share, in elements."""
-    return storage_of(self._array)[1]
+    return storage_of(lying(self))[1]
 
 
 def is_set_to(self: Tensor, tensor: Tensor) -> bool:
     """Whether two tensors are the same elements of the same memory, in the same order."""
-    a, b = self._array, array_of(tensor, "is_set_to", "tensor")
+    array_of(tensor, "is_set_to", "tensor")
+    if bits(self) != bits(tensor):
+        return False
+    a, b = lying(self), lying(tensor)
     same = a.shape == b.shape and a.strides == b.strides and a.dtype == b.dtype
     return same and address_of(a) == address_of(b)
 

@@ -353,7 +353,7 @@ def adjoint(input: Tensor) -> Tensor:
 
 
 def _conjugated(x: Tensor) -> Tensor:
-    return recorded.conj(x) if x.dtype.is_complex else x
+    return recorded._conj(x) if x.dtype.is_complex else x
 
 
 def _view_as(self: Tensor, other: Tensor) -> Tensor:

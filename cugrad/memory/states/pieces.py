@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...autograd.recording.views import will_be_changed
+from ...autograd.recording.views import were_changed, will_be_changed
 from ...tensor import Tensor, make
 from ..geometry import BYTE, memory_of
 from .home import Home
@@ -147,13 +147,14 @@ class Pieces:
         values, grads = self.param._array.reshape(-1), grad._array.reshape(-1)
         numbers = {name: v for name, v in state.items() if name not in self.passing}
         ahead = self._come(0)
-        will_be_changed([self.param])
+        shown = will_be_changed([self.param])
         for low in range(0, len(values), self.length):
             high = low + self.length
             now, ahead = ahead, self._come(high)
             part = make(values[low:high])
             part._grad = make(grads[low:high])
             self._step(part, now, numbers, low)
+        were_changed(shown)
 
     def _come(self, low: int) -> dict[str, tuple[Any, Any]]:
         """Starts to bring the piece that begins there."""

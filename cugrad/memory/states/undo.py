@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ...autograd.recording.views import will_be_changed
+from ...autograd.recording.views import were_changed, will_be_changed
 from ...backends import backend_of
 from ...backends.batched.arrays import plain
 from ...tensor import Tensor
@@ -65,12 +65,13 @@ class Before:
         for home, span, pending in self.elsewhere:
             home.revert(span, pending)
         for backend, tensors, copy in self.copies:
-            will_be_changed(tensors)
+            shown = will_be_changed(tensors)
             at = 0
             for tensor in tensors:
                 memory = _bytes(backend, tensor)
                 memory[...] = copy[at : at + memory.nbytes]
                 at += memory.nbytes
+            were_changed(shown)
 
 
 class Remembered(Before):

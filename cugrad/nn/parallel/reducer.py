@@ -9,6 +9,7 @@ from ... import distributed as dist
 from ...autograd.engine.backward_pass import task
 from ...autograd.engine.reach import reachable
 from ...autograd.mode import unrecorded
+from ...autograd.recording.views import changed
 from ...backends import backend_of
 from ...distributed.groups import ProcessGroup
 from ...functions.creation.factories import zeros
@@ -123,7 +124,7 @@ class Bucket:
             if p._grad is None:
                 p._grad = make(xp.empty_like(p._array))
             xp.copyto(p._grad._array, piece)
-            p._grad.counter[0] += 1
+            changed(p._grad)
 
 
 class Reducer:

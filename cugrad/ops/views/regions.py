@@ -7,6 +7,7 @@ from typing import Any
 from ...backends.batched.arrays import levels_of, lifted_to, owner, plain
 from ..precision import sum_of
 from ..table import LINEAR, raw, row
+from .mirrored import turned
 from .strided import layout_of
 
 
@@ -40,10 +41,15 @@ class Region:
         return f"Region({' '.join(op.name for op, _ in self.steps)} of {self.shape})"
 
     def of(self, whole: Any) -> Any:
-        """The view of it in an array of the tensor's layout."""
+        """The view of it in an array of the tensor's layout, of numbers as they lie there."""
         for op, params in self.steps:
-            whole = getattr(raw, op.name)(whole, **params)
+            if not op.mirrors:
+                whole = getattr(raw, op.name)(whole, **params)
         return whole
+
+    def turned(self, part: Any) -> Any:
+        """An array of the part's shape with its numbers turned, as the view ops do, or back."""
+        return turned(owner(part).xp, part, self.steps)
 
     def zeros(self, part: Any) -> Any:
         """Zeros of the tensor's shape, for each example that what is put into them has beside."""
@@ -77,7 +83,8 @@ class Region:
 
 
 def _part(xp: Any, self: Any, region: Region) -> Any:
-    return region.of(self if region.is_laid_out(self) else region.laid_out(self)).copy()
+    part = region.of(self if region.is_laid_out(self) else region.laid_out(self))
+    return region.turned(part.copy())
 
 
 def _zero_part(xp: Any, self: Any, region: Region) -> Any:
@@ -88,7 +95,7 @@ def _zero_part(xp: Any, self: Any, region: Region) -> Any:
 
 def _embed_part(xp: Any, self: Any, region: Region) -> Any:
     whole = region.laid_out(region.zeros(self))
-    region.of(whole)[...] = self
+    region.of(whole)[...] = region.turned(self)
     return whole
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...autograd.mode import state, will_change, writes_watched
-from ...autograd.recording.views import will_be_changed
+from ...autograd.recording.views import were_changed, will_be_changed
 from ...backends import backend_of
 from ...backends.wanted import wanted
 from ...runtime.kept import of_thread
@@ -87,7 +87,7 @@ def advance(
                 states[name][at] = value
             _note([param])
         return
-    will_be_changed(params)
+    shown = will_be_changed(params)
     for (backend, index, absent), positions in _alike(params, columns).items():
         with backend.use_device(index), backend.quiet():
             step = _Step(rule, absent, backend, settings)
@@ -97,7 +97,7 @@ def advance(
             if scaled is not None and not step.scale(scaled, inputs[1], counts):
                 continue
             for column in inputs[2:]:
-                will_be_changed(column)
+                shown += will_be_changed(column)
             new_states = [states[name] for name in step.form.created]
             step.begin(inputs, new_states, positions)
             try:
@@ -112,6 +112,8 @@ def advance(
                     for at in positions[step.through :]:
                         column[at] = None
                 raise
+            finally:
+                were_changed(shown + step.shown)
 
 
 def _note(params: Sequence[Tensor]) -> None:
@@ -181,6 +183,7 @@ class _Step:
         self.on_host = backend.device_type == "cpu"
         self.settings = [settings[name] for name in self.form.settings]
         self.cached: dict[Any, Any] = {}  # what numbers lead to, by what they are
+        self.shown: list[Tensor] = []  # gradients that their kernel divides, see `were_changed`
         self.scaled: list[Any] = []  # the scale of gradients, and whether one is not finite
         self.name = rule.__name__
         self.through = 0  # of the first parameters of `take`, how many are
@@ -191,7 +194,7 @@ class _Step:
         """
         if self.form.created or self._reads_host(counts):
             return scaled.unscale(grads)
-        will_be_changed(grads)
+        self.shown = will_be_changed(grads)
         self.scaled = [x._array for x in scaled.numbers(grads[0])]
         return True
 

@@ -51,7 +51,7 @@ def to_disk(**options: Any) -> Any:
 
 
 def to_numpy(x: Any) -> Any:
-    return x.detach().cpu().numpy().copy(), x.device
+    return x.detach().cpu().numpy(force=True).copy(), x.device
 
 
 def copies() -> Any:

@@ -78,7 +78,9 @@ POINTWISE = rows_of("""
 {x}.reciprocal() | clear({x}, 0)
 {x}.rsqrt()  real | clear({x}.clamp(max=0), 0)
 {x}.sgn() | clear({x}, 0)
-{x}.conj() * 1
+{x}.conj()
+{x}.mH  2d
+{x}.conj().imag  complex
 {x}.conj_physical()
 {x}.clone()
 {x}.contiguous()
@@ -440,6 +442,8 @@ VIEWS = rows_of("""
 {x}.chunk(2, {d})[-1]  any 1d
 {x}.tensor_split(2)[1]  any 1d
 t.hsplit({x}, 2)[1]  any 2d
+{x}.conj()  any
+{x}.conj()[..., :2]  complex 1d
 {x}.real  complex
 {x}.imag  complex
 t.view_as_real({x})  complex
@@ -508,6 +512,8 @@ IN_PLACE = rows_of("""
 {x}.detach().add_({c})
 {x}.real.mul_({c})  complex
 {x}.imag.add_({c})  complex
+{x}.conj().mul_({c})
+{x}.conj().imag.add_({c})  complex
 t.view_as_real({x}).mul_({c})  complex
 t.nn.functional.relu({x}, inplace=True)  real | clear({x}, 0)
 t.add({x}, {c}, out={x})

@@ -67,7 +67,7 @@ def plain(value: Any) -> Any:
         if str(value.layout).endswith("sparse_coo"):
             value = value.detach().to_dense()
         wide = (cugrad if isinstance(value, cugrad.Tensor) else torch).float64
-        return Numbers(kind, np.array(value.detach().cpu().to(wide).numpy()), flags)
+        return Numbers(kind, np.array(value.detach().cpu().to(wide).numpy(force=True)), flags)
     if isinstance(value, dict):
         return {plain(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple, set)):

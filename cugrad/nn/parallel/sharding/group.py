@@ -9,6 +9,7 @@ from typing import Any
 from .... import distributed as dist
 from ....autograd.engine.backward_pass import task
 from ....autograd.mode import unrecorded
+from ....autograd.recording.views import changed
 from ....backends import backend_of
 from ....backends import get as backend_named
 from ....distributed.device_mesh import DeviceMesh
@@ -301,7 +302,7 @@ class ShardedGroup:
         part = part.astype(p.sharded.dtype.numpy)
         if p.sharded._grad is not None:
             home.xp.add(p.sharded._grad._array, part, out=p.sharded._grad._array)
-            p.sharded._grad.counter[0] += 1
+            changed(p.sharded._grad)
             return
         gradient = DTensor._of(part, self.mesh, p.sharded.placements, p.sharded.shape)
         p.sharded._grad = gradient

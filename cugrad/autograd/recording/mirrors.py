@@ -1,0 +1,146 @@
+"""Mirrors: how a conjugate, or a negative, is a view, though no array library has such views."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from itertools import count
+from typing import Any, NamedTuple
+
+from ...backends import backend_of
+from ...backends.batched.arrays import plain
+from ...ops.views.mirrored import AS_THEY_LIE, Bits, bits_behind
+from ...ops.views.strided import address_of, storage_of
+from ...tensor import Tensor
+
+__all__ = ["Mirror", "bits", "lying", "reflect", "shows_twice", "turn", "write"]
+
+
+class Mirror:
+    """Memory of its own, the `face`, that shows that of another array with its numbers turned.
+
+    PyTorch has a bit for that, which each of its ops looks at. Here what shows is computed with the
+    view, and again with each change of either array that a version counter tells of: so ops read
+    it as they read all arrays, and one who has no such view pays nothing.
+    """
+
+    __slots__ = ("op", "memory", "face", "behind", "number", "__weakref__")
+
+    def __init__(self, op: Any, memory: Any, face: Any, behind: Mirror | None) -> None:
+        self.op, self.memory, self.face = op, memory, face  # the op undoes itself
+        self.behind = behind  # the mirror whose face, or a part of it, `memory` is
+        self.number = next(_numbers)
+
+    def show(self) -> None:
+        """Makes the face show what the memory is by now."""
+        self._write(self.face, self.memory)
+
+    def keep(self) -> None:
+        """Makes the memory what the face shows by now."""
+        self._write(self.memory, self.face)
+
+    def _write(self, home: Any, source: Any) -> None:
+        backend = backend_of(home)
+        write(backend, home, backend.wrap(self.op.forward(backend.xp, source)))
+
+    def lying(self, part: Any) -> Any:
+        """What lies behind a part of the face, in the memory that this shows."""
+        memory, face, offset = self.memory, self.face, address_of(part) - address_of(self.face)
+        if not offset and part.shape == face.shape and part.dtype == face.dtype:
+            return memory
+        flat, start = storage_of(memory)
+        steps = zip(face.shape, face.strides, memory.strides, strict=True)
+        if flat.ndim != 1 or any(n > 1 and a != b for n, a, b in steps):
+            raise RuntimeError(
+                "a part of a view of conjugates, or of negatives, of few elements in much memory "
+                "has no place in that; call resolve_conj() or resolve_neg() first"
+            )
+        start = start * memory.itemsize + offset
+        flat = flat.view(part.dtype)[start // part.itemsize :]
+        return backend_of(flat).xp.lib.stride_tricks.as_strided(flat, part.shape, part.strides)
+
+    def all_behind(self) -> Iterator[Mirror]:
+        """This one, and those that it is a mirror of."""
+        mirror: Mirror | None = self
+        while mirror is not None:
+            yield mirror
+            mirror = mirror.behind
+
+
+_numbers = count()
+
+
+class Turned(NamedTuple):
+    """What a view of conjugates or negatives knows: the mirror that it is in, and its bits."""
+
+    mirror: Mirror
+    bits: Bits
+
+    def lying(self, array: Any) -> Any:
+        """What lies in memory for an array in the face of the mirror. RuntimeError for a part of
+        one that does not lie as that.
+        """
+        for mirror in self.mirror.all_behind():
+            array = mirror.lying(array)
+        return array
+
+
+def lying(t: Tensor) -> Any:
+    """The array of a tensor, or what that shows the conjugates or negatives of."""
+    turned = None if t._rare is None else t._rare.turned
+    return t._array if turned is None else turned.lying(t._array)
+
+
+def turn(view: Tensor, parent: Tensor, op: Any, params: dict[str, Any]) -> None:
+    """Tells a view, which `op` has made of `parent`, how its numbers are turned."""
+    before = None if parent._rare is None else parent._rare.turned
+    mirror = None if before is None else before.mirror
+    if op.mirrors:
+        mirror = Mirror(op, parent._array, view._array, mirror)
+        counter: list[Any] = parent.counter
+        counter.append(weakref.ref(mirror, counter.remove))
+    assert mirror is not None
+    bits = bits_behind(AS_THEY_LIE if before is None else before.bits, op, params)
+    view.rare.turned = Turned(mirror, bits)
+
+
+def bits(t: Tensor) -> Bits:
+    """How the numbers of a tensor are turned."""
+    turned = None if t._rare is None else t._rare.turned
+    return AS_THEY_LIE if turned is None else turned.bits
+
+
+def reflect(array: Any, mirrors: list[Mirror]) -> None:
+    """An array, a part of the memory that `mirrors` show, or of the face of one, has changed: so
+    does what it is a view of, and what the others show.
+    """
+    array = plain(array)
+    share = backend_of(array).xp.may_share_memory
+    kept: list[Mirror] = []
+    for mirror in mirrors:
+        if share(array, plain(mirror.face)):
+            kept = list(mirror.all_behind())
+    for mirror in kept:
+        mirror.keep()
+    every = {mirror.number: mirror for each in mirrors for mirror in each.all_behind()}
+    for number in sorted(every):
+        if every[number] not in kept:
+            every[number].show()
+
+
+def write(backend: Any, home: Any, value: Any) -> None:
+    """Writes an array into another one of its shape, cast to its dtype."""
+    if shows_twice(home):
+        # a place in memory is written where one of the elements that show it has changed
+        backend.xp.copyto(home, value, casting="unsafe", where=value != home)
+    else:
+        backend.xp.copyto(home, value, casting="unsafe")
+
+
+def shows_twice(array: Any) -> bool:
+    """Whether there are more elements than places in memory, as in what `unfold` makes."""
+    flags = array.flags
+    if flags.c_contiguous or flags.f_contiguous:
+        return False
+    steps = zip(array.strides, array.shape, strict=True)
+    return bool(array.size > 1 + sum(abs(s) * (n - 1) for s, n in steps) // array.itemsize)
