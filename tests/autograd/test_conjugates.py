@@ -247,6 +247,15 @@ def test_together_and_optimizers_reach_views() -> None:
     assert gradient.tolist() == [w.grad.item().conjugate()]
 
 
+def test_where_a_conjugate_that_leaves_a_vmap_lies() -> None:
+    for in_dim in (0, -1):
+        x = cugrad.tensor([[1 + 2j, 3j], [4j, 5]])
+        y = cugrad.vmap(lambda row: row.conj(), in_dims=in_dim, out_dims=in_dim)(x)
+        assert y.is_conj() and y.data_ptr() == x.data_ptr() and y[1:].data_ptr() == x[1:].data_ptr()
+        y[1] = 7j
+        assert x[1].tolist() == [-7j, -7j]
+
+
 def test_a_view_that_is_gone_leaves_nothing() -> None:
     x = cugrad.tensor([1 + 2j])
     y = x.conj()[0]

@@ -45,7 +45,8 @@ class Mirror:
 
     def lying(self, part: Any) -> Any:
         """What lies behind a part of the face, in the memory that this shows."""
-        memory, face, offset = self.memory, self.face, address_of(part) - address_of(self.face)
+        memory, face, part = plain(self.memory), plain(self.face), plain(part)
+        offset = address_of(part) - address_of(face)
         if not offset and part.shape == face.shape and part.dtype == face.dtype:
             return memory
         flat, start = storage_of(memory)
