@@ -20,7 +20,7 @@ from ...runtime.kept import OPEN, Switch, of_thread
 from ...runtime.sequence import seq_now
 from ..protocol import Event, Stream
 
-__all__ = ["Current", "StreamsInOrder", "stretches"]
+__all__ = ["Current", "StreamsInOrder", "stretches", "switched"]
 
 MOST_STREAMS = 32  # that are remembered, as many as PyTorch has for a device
 MOST_STRETCHES = 8  # of one stream: older ones become one, with what is between them
@@ -59,6 +59,7 @@ class _StreamsHere(threading.local):
 
 
 stretches: list[Stretch] = []
+switched = [0]  # how often a stream was made current; 0: a program has but the default one
 _forgotten: dict[tuple[Any, int], Stretch] = {}  # what streams had that are remembered no more
 _passes: list[StreamsInOrder] = []  # that run
 _here = of_thread(_StreamsHere(), OPEN)
@@ -82,6 +83,7 @@ class Current(Switch):
         return stream
 
     def change(self, before: Stream) -> None:
+        switched[0] += 1
         self._note(self.stream)
         for running in list(_passes):
             running.let_in(self.backend, self.index, self.stream)

@@ -63,6 +63,7 @@ class CopyEngine(StateSpans):
                 stream.name = name
         self.lanes: dict[str, Any] = {}  # of training states, by kind
         self.of_steps: Any = None  # a stream, of an optimizer's
+        self.asked_last = None
         self._plans = PlanBook()
         self._thread = _Thread()
 

@@ -54,6 +54,7 @@ class Outbound:
         self.leaving_bytes = 0
         self._leaving: deque[tuple[Any, weakref.ref[Span], int, Any, Any]] = deque()
         self._staying: list[weakref.ref[Span]] = []  # in memory that the program may write to
+        self.askers: dict[Any, None] = {}  # the streams that use states, if there are several
 
     def send(
         self, span: Span, source: Any, stays: str | None, encode: bool, meter: Meter | None,
@@ -239,6 +240,9 @@ class Outbound:
                     wait_for(compute, event)
                 else:
                     meter.wait(compute, event, ("backlog", 0))
+                for asker in self.askers:
+                    if asker != compute:
+                        wait_for(asker, event)
                 self._users_wait(ref(), compute, event)
             self._leaving.popleft()
             self.leaving_bytes -= nbytes

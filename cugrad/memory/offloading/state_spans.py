@@ -29,6 +29,7 @@ class StateSpans(Guarded):
     states: Ledger
     lanes: dict[str, Any]
     of_steps: Any
+    asked_last: Any  # the stream that has, of several; None: the default one
     index: int | None
 
     def _refuse_capture(self) -> Any:
@@ -53,9 +54,33 @@ class StateSpans(Guarded):
 
     def _is_of(self, span: Span, compute: Any) -> bool:
         """Whether a span is compute's to bring."""
-        if span.stream == compute:
+        if span.stream == compute or span.stream in self.out.askers:
             return True
         return self.of_steps is not None and self.of_steps in (span.stream, compute)
+
+    def in_order(self) -> None:
+        """Has the current stream, which asks for states, wait for the one that has asked before it:
+        those that use states take turns, and count as one.
+        """
+        with self.backend.use_device(self.index):
+            stream, default = self.backend.current_stream(), self.backend.default_stream()
+        if stream == self.of_steps or stream.is_capturing():
+            return
+        before = self.asked_last or default
+        if stream != before:
+            self.out.askers.update({before: None, stream: None})
+            stream.wait_event(before.record_event())
+        self.asked_last = stream
+
+    def _askers_wait(self) -> None:
+        """Has those that ask for states wait for the current one, which lets go of memory that may
+        serve any of them next.
+        """
+        if self.out.askers:
+            now = self.backend.current_stream()
+            for stream in self.out.askers:
+                if stream != now:
+                    stream.wait_event(now.record_event())
 
     @whole
     def send_state(
@@ -155,6 +180,7 @@ class StateSpans(Guarded):
         been read since it was sent.
         """
         span.use(False)
+        self._askers_wait()
         if span.arrived is not None:
             span.arena.wait_event(span.arrived)
         elif span.lane is not None and is_read:

@@ -59,8 +59,8 @@ class offload_states:
     that no one can tell. Another optimizer's states come when it reads them.
 
     Where arithmetic is done on the same device as without, results are the same, bit for bit. A
-    step on the host rounds as the host does. What has come is there for the stream that used it
-    first: where several use a weight, each has to wait for the one before.
+    step on the host rounds as the host does. Streams that use what is placed
+    take turns: each waits for all that the one before was given until then.
 
     Args:
         model: a Module, or parameters.

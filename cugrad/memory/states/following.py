@@ -8,6 +8,7 @@ from typing import Any
 
 from ... import backends
 from ...backends import backend_of
+from ...backends.lending.queues import switched
 from ...device import device as Device
 from ...tensor import Tensor
 from ..offloading.engine import CopyEngine, engine_of
@@ -223,6 +224,8 @@ class FollowedModel:
             self.handles += early.follow(optimizer)
 
         def begin_step(_: Any, args: Any, kwargs: Any) -> None:
+            for engine in self.engines if switched[0] else ():
+                engine.in_order()
             if clock is not None:
                 clock.begin_step()
             if early is not None:

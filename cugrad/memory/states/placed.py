@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from ...backends.batched.arrays import plain
+from ...backends.lending.queues import switched
 from ...device import device as Device
 from ...dtypes import of as dtype_of
 from ...runtime.dispatching import overrides, plainly
@@ -51,7 +52,10 @@ class Placed:
 
     @property
     def _array(self) -> Any:
-        return HOMES[id(self)].asked(FIELD.__get__(self))
+        home = HOMES[id(self)]
+        if switched[0]:  # a program with several streams
+            home.engine.in_order()
+        return home.asked(FIELD.__get__(self))
 
     @_array.setter
     def _array(self, value: Any) -> None:

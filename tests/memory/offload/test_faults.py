@@ -191,6 +191,19 @@ def what_is_leaving_is_written_to() -> None:
 
 
 @program
+def what_leaves_while_one_of_several_streams_waits_serves_another() -> None:
+    device, copies = backends.get("simulated"), engine.engine_of(backends.get("simulated"), 0)
+    tensor = cugrad.ones(512, device="simulated") * 2
+    with device.use_stream(device.stream()):
+        copies.in_order()
+        span = copies.send_state(tensor, OffloadOptions())
+        copies.drop_state(span)
+        del tensor
+        copies.release_finished(0)
+    assert cugrad.ones(512, device="simulated") * 3 is not None
+
+
+@program
 def what_is_leaving_is_dropped() -> None:
     for backlog in (0, 600, 1 << 40):
         x = leaf()

@@ -245,6 +245,39 @@ def a_part_leaves_to_where_others_were_read() -> None:
     DEVICE.current_stream().wait_event(left)
 
 
+@program
+def streams_take_turns_with_what_has_come() -> None:
+    copies, _, _, flat = in_lane()
+    with DEVICE.use_stream(DEVICE.stream()):
+        copies.in_order()
+        assert flat + flat is not None
+
+
+@program
+def what_one_stream_lets_go_of_serves_another() -> None:
+    copies, tensor, span = sent()
+    copies.drain()
+    with DEVICE.use_stream(DEVICE.stream()):
+        copies.in_order()
+        assert tensor * 2 is not None
+        copies.drop_state(span)
+        del tensor
+    assert cugrad.ones(SIZE, device="simulated") * 3 is not None
+
+
+@program
+def what_leaves_while_one_stream_waits_serves_another() -> None:
+    stream = DEVICE.stream()
+    copies, tensor, span = sent()
+    with DEVICE.use_stream(stream):
+        copies.in_order()
+        span = copies.send_state(tensor, OffloadOptions(), None, span)
+        copies.drop_state(span)
+        del tensor
+        copies.release_finished(0)
+    assert cugrad.ones(SIZE, device="simulated") * 3 is not None
+
+
 @pytest.fixture(autouse=True)
 def clean() -> Iterator[None]:
     """An engine of its own for each test."""
