@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...backends.lending.queues import MOST_STREAMS
 from ...runtime.kept import Guarded, whole
 from ..geometry import BYTE, root_of, span_of
 from .ledger import Ledger
@@ -68,7 +69,10 @@ class StateSpans(Guarded):
             return
         before = self.asked_last or default
         if stream != before:
-            self.out.askers.update({before: None, stream: None})
+            askers = self.out.askers
+            askers.update({before: None, stream: None})
+            if len(askers) > MOST_STREAMS:
+                del askers[next(iter(askers))]
             stream.wait_event(before.record_event())
         self.asked_last = stream
 

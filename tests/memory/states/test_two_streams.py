@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import product
@@ -15,6 +16,7 @@ import cugrad
 from cugrad import backends, memory
 from cugrad.backends import simulated
 from cugrad.backends.lending import queues
+from cugrad.memory.offloading import engine
 from tests.memory.states.training import PLACES, deep
 
 pytestmark = [pytest.mark.host_only, pytest.mark.usefixtures("nothing_stays_placed")]
@@ -33,7 +35,13 @@ def current(stream: Any) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def streams_of_before() -> Iterator[None]:
+    """An engine of its own for each test, and no streams behind it."""
+    gc.collect()
+    before = dict(engine._engines)
+    engine._engines.clear()
     yield
+    engine._engines.clear()
+    engine._engines.update(before)
     queues.stretches.clear()
     queues._forgotten.clear()
     queues.switched[0] = 0
