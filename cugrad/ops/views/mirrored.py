@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from ...backends.batched.arrays import any_batched
 from ...backends.copies import in_its_order, is_dense
-from ..table import LINEAR, MIRRORED, row
+from ..table import LINEAR, MIRRORED, raw, row
 
 Steps = tuple[tuple[Any, dict[str, Any]], ...]
 
@@ -14,19 +14,22 @@ Steps = tuple[tuple[Any, dict[str, Any]], ...]
 GAPS = 4  # times the elements' memory, up to which a face lies with the gaps of what it shows
 
 
-def _mirrored(function: str) -> Any:
-    """What a function of each number makes of an array. It has the strides of that: one number that
-    is seen in many places is one again, and gaps are gaps, unless there is more of them than `GAPS`
+def _mirrored(name: str) -> Any:
+    """What a row makes of each number of an array. It has the strides of that: one number that is
+    seen in many places is one again, and gaps are gaps, unless there is more of them than `GAPS`
     allows.
     """
+    function = getattr(raw, name)
 
     def forward(xp: Any, self: Any) -> Any:
+        if self.flags.c_contiguous or self.flags.f_contiguous:
+            return function(self)
         span = 1 + sum(s // self.itemsize * (n - 1) for s, n in zip(self.strides, self.shape))
         if is_dense(self) or any_batched((self,)) or not 0 < span <= GAPS * self.size:
-            return in_its_order(self, getattr(xp, function))
+            return in_its_order(self, function)
         memory = xp.empty((span,), self.dtype)
         face = xp.lib.stride_tricks.as_strided(memory, self.shape, self.strides)
-        face[...] = getattr(xp, function)(self)
+        face[...] = function(self)
         return face
 
     return forward
@@ -35,7 +38,7 @@ def _mirrored(function: str) -> Any:
 row("_conj", "self", _mirrored("conj"), LINEAR, view=MIRRORED, holomorphic=False,
     node="ConjBackward0", self=lambda m, g: m.conj(g), jvp=lambda m, self_t: m._conj(self_t),
     doc="the complex conjugate: a change of either changes the other")  # fmt: skip
-row("_neg_view", "self", _mirrored("negative"), LINEAR, view=MIRRORED, node="NegViewBackward0",
+row("_neg_view", "self", _mirrored("neg"), LINEAR, view=MIRRORED, node="NegViewBackward0",
     self=lambda m, g: -g, jvp=lambda m, self_t: m._neg_view(self_t),
     doc="the negative: a change of either changes the other")  # fmt: skip
 
