@@ -326,8 +326,7 @@ ABSENT: dict[str, dict[str, str]] = {
     "sparse": {
         SPARSE: """
             SparseSemiStructuredTensor* as_sparse_gradcheck check_sparse_tensor_invariants
-            log_softmax sampled_addmm semi_structured softmax solve spdiags spsolve
-            to_sparse_semi_structured
+            sampled_addmm semi_structured solve spsolve to_sparse_semi_structured
         """,
     },
     "nn.attention": {

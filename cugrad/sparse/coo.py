@@ -245,11 +245,11 @@ class SparseTensor(Described):
 
     def run(self, name: str, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """An op of which this tensor is an operand; NotImplementedError for one that it lacks."""
-        method: Callable[..., Any] | None = getattr(self, "op_" + name, None)
+        from .parts import OPS, each_element
+
+        method: Callable[..., Any] | None = getattr(self, "op_" + name, None) or OPS.get(name)
         if method is not None:
             return method(*args, **params)
-        from .parts import each_element
-
         result = each_element(name, args, params)
         if result is None:
             raise NotImplementedError(
@@ -357,21 +357,6 @@ class SparseTensor(Described):
 
     def op_mT(self, a: SparseTensor) -> SparseTensor:
         return self.op_transpose(a, -2, -1)
-
-    def op_unsqueeze(self, a: SparseTensor, dim: int) -> SparseTensor:
-        from .parts import widened
-
-        return widened(a, dim)
-
-    def op_cat(self, tensors: Any, dim: int = 0) -> SparseTensor:
-        from .parts import joined
-
-        return joined(tensors, dim)
-
-    def op_index_select(self, a: SparseTensor, index: Tensor, dim: int) -> SparseTensor:
-        from .parts import listed
-
-        return listed(a, dim, index)
 
     def op_conj(self, a: SparseTensor) -> SparseTensor:
         return a._with(a._elements.conj())

@@ -9,11 +9,13 @@ from .. import dtypes
 from ..dtypes import dtype as DType
 from ..functions.calls.out import SPARSE, strided
 from ..functions.creation.factories import as_tensor, tensor, zeros
+from ..functions.creation.ranges import arange
 from ..functions.indexing.bounds import is_looked_at
+from ..functions.shapes.copies import cat
 from ..tensor import Size, Tensor
 from .coo import SparseTensor, check_layout, nothing, places_of
 
-__all__ = ["METHODS", "sparse_coo_tensor"]
+__all__ = ["METHODS", "sparse_coo_tensor", "spdiags"]
 
 
 def sparse_coo_tensor(
@@ -95,6 +97,42 @@ def _check_size(places: Tensor, elements: Tensor, size: Any, lowest: Any, highes
                     f"size is inconsistent with indices: for dim {d}, size is {size[d]} but found "
                     f"index {high}"
                 )
+
+
+def spdiags(diagonals: Tensor, offsets: Tensor, shape: Any, layout: Any = None) -> SparseTensor:
+    """A sparse matrix of diagonals.
+
+    Args:
+        diagonals: (k, n), or (n,): what a line has at j is in column j.
+        offsets: (k,) of int64, each once, or one number: which diagonal, 0 the main one, 1 that
+            above, -1 that below.
+        shape: of the matrix, two integers.
+
+    >>> import cugrad as torch
+    >>> lines = torch.tensor([[1, 2], [3, 4]])
+    >>> torch.sparse.spdiags(lines, torch.tensor([0, -1]), (2, 2)).to_dense()
+    tensor([[1, 0],
+            [3, 2]])
+    """
+    check_layout(layout)
+    lines = diagonals.unsqueeze(0) if diagonals.dim() == 1 else diagonals
+    which = offsets.reshape(-1)
+    if len(shape) != 2:
+        raise RuntimeError(f"Output shape must be 2d, got {list(shape)}")
+    if lines.dim() != 2 or which.shape[0] != lines.shape[0]:
+        raise RuntimeError(
+            f"Number of diagonals ({lines.shape[0]}) does not match the number of offsets "
+            f"({which.shape[0]})"
+        )
+    if which.dtype is not dtypes.int64:
+        raise RuntimeError(f"Offset Tensor must have dtype Long but got {which.dtype}")
+    if which.unique().shape[0] != which.shape[0]:
+        raise RuntimeError("Offset tensor contains duplicate values")
+    columns = arange(lines.shape[1], device=lines.device).expand(lines.shape)
+    rows = columns - which.unsqueeze(1)
+    here = (rows >= 0) & (rows < shape[0]) & (columns < shape[1])
+    places = [rows[here].unsqueeze(0), columns[here].unsqueeze(0)]
+    return SparseTensor(cat(places), lines[here], tuple(shape))
 
 
 def to_sparse(

@@ -17,10 +17,11 @@ from ..ops.dims import canonical_dim, canonical_dims
 from ..ops.table import ELEMENTWISE, TABLE
 from ..tensor import Tensor
 from .coo import SparseTensor
+from .products import bmm
 
 __all__ = [
-    "changed", "each_element", "joined", "listed", "part", "permuted", "selected", "sum", "summed",
-    "widened",
+    "OPS", "changed", "each_element", "joined", "listed", "part", "permuted", "selected", "sum",
+    "summed", "widened",
 ]  # fmt: skip
 
 
@@ -44,7 +45,7 @@ def selected(input: SparseTensor, dim: int, index: int) -> Tensor:
 
 
 def part(input: SparseTensor, index: Any) -> Tensor:
-    """`input[index]`, of integers and `:`; NotImplementedError for other indices."""
+    """`input[index]`, of integers and slices; NotImplementedError for other indices."""
     entries = index if isinstance(index, tuple) else (index,)
     dotted = [at for at, entry in enumerate(entries) if entry is Ellipsis]
     for at in dotted[:1]:
@@ -55,12 +56,31 @@ def part(input: SparseTensor, index: Any) -> Tensor:
         entry = entries[dim]
         if type(entry) is int:
             result = result.select(dim, entry)
-        elif not (isinstance(entry, slice) and entry == slice(None)):
+        elif not isinstance(entry, slice):
             raise NotImplementedError(
-                f"index: got {entry!r} for dim {dim} of a sparse tensor, want integers and ':'; "
+                f"index: got {entry!r} for dim {dim} of a sparse tensor, want integers and slices; "
                 "call to_dense(), or index_select of values()"
             )
+        elif entry != slice(None):
+            result = _sliced(result, dim, entry)
     return result
+
+
+def _sliced(input: Any, dim: int, entry: slice) -> SparseTensor:
+    """The elements that a slice has of one dim."""
+    every = range(*entry.indices(input.shape[dim]))
+    sparse, places, values = input.sparse_dim(), input._indices(), input._values()
+    size = [len(every) if d == dim else n for d, n in enumerate(input.shape)]
+    if dim >= sparse:
+        values = values[(slice(None),) * (1 + dim - sparse) + (entry,)]
+        return SparseTensor(places, values, size, input.is_coalesced())
+    behind = places[dim] - every.start
+    here = (behind >= 0) & (places[dim] < every.stop) & (behind % every.step == 0)
+    at = here.nonzero().reshape(-1)
+    rows = [FUNCTIONS["floor_divide"](behind, every.step) if d == dim else row
+            for d, row in enumerate(places.unbind())]  # fmt: skip
+    places = FUNCTIONS["stack"](rows).index_select(1, at)
+    return SparseTensor(places, values.index_select(0, at), size, input.is_coalesced())
 
 
 def changed(input: SparseTensor, name: str, dense: Tensor) -> bool:
@@ -132,6 +152,30 @@ def joined(tensors: Sequence[Any], dim: int) -> SparseTensor:
     return SparseTensor(cat(places, 1), cat([v.to(kind) for v in values]), size)
 
 
+def _stacked(tensors: Sequence[Any], dim: int = 0) -> SparseTensor:
+    """Sparse tensors along a new sparse dim."""
+    return joined([x.unsqueeze(dim) for x in tensors], dim)
+
+
+def _any(input: SparseTensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """Whether an element is not zero."""
+    if dim is not None:
+        raise NotImplementedError("any: of a sparse tensor want no dim; call to_dense()")
+    return input._values().any()
+
+
+def _norm(input: SparseTensor, ord: Any = 2, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """The norm of all elements, of an order that zeros add nothing to."""
+    dims = range(input.dim()) if dim is None else (dim,) if isinstance(dim, int) else dim
+    if ord < 0 or len(dims) != input.dim():
+        raise NotImplementedError(
+            f"norm: got ord {ord}, dim {dim}, of a sparse tensor want ord >= 0, and all dims; call "
+            "to_dense()"
+        )
+    norm = recorded.linalg_vector_norm(input.coalesce()._values().reshape(-1), ord, None, False)
+    return norm.reshape([1] * input.dim()) if keepdim else norm
+
+
 def listed(input: SparseTensor, dim: int, index: Tensor) -> SparseTensor:
     """The parts at the places of a dim that `index` lists, in its order."""
     dim, sparse = canonical_dim(dim, input.dim()), input.sparse_dim()
@@ -161,7 +205,7 @@ def each_element(name: str, args: tuple[Any, ...], params: dict[str, Any]) -> An
     """
     op = TABLE.get(name)
     tensors = [x for x in args if isinstance(x, Tensor)]
-    if op is None or op.kind is not ELEMENTWISE or len(tensors) != 1:
+    if op is None or len(tensors) != 1 or op.kind is not ELEMENTWISE and op.ufunc is None:
         return None
     a = tensors[0].coalesce()
 
@@ -204,3 +248,11 @@ def summed(input: SparseTensor, dim: Any, keepdim: bool) -> Tensor:
     coalesced = input.is_coalesced() and len(left) == sparse
     total = SparseTensor(places if keepdim else places[left], values, size, coalesced)
     return total.coalesce() if input.is_coalesced() else total
+
+
+# The ops, by the names of rows, that need no more than the parts.
+OPS: dict[str, Any] = {
+    "any": _any, "bmm": bmm, "cat": joined, "clone": lambda a, order="K": a.clone(),
+    "index_select": lambda a, index, dim: listed(a, dim, index), "linalg_vector_norm": _norm,
+    "slice_view": part, "stack": _stacked, "unsqueeze": widened,
+}  # fmt: skip

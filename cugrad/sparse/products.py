@@ -13,7 +13,7 @@ from ..functions.shapes.copies import cat
 from ..tensor import Tensor
 from .coo import SparseTensor
 
-__all__ = ["addmm", "dsmm", "mm", "smm", "spmm"]
+__all__ = ["addmm", "bmm", "dsmm", "mm", "smm", "spmm"]
 
 
 def mm(mat1: Any, mat2: Any) -> Tensor:
@@ -80,6 +80,30 @@ def _of_two(a: SparseTensor, b: SparseTensor) -> SparseTensor:
         [rows.index_select(0, left).unsqueeze(0), outer.index_select(0, right).unsqueeze(0)]
     )
     return SparseTensor(places, values, (a.shape[0], b.shape[1])).coalesce()
+
+
+def bmm(input: Any, mat2: Any) -> Tensor:
+    """The products of a batch of sparse matrices and one of dense ones: that of a sparse matrix of
+    blocks and all lines below one another. RuntimeError for shapes that do not fit.
+    """
+    if not isinstance(input, SparseTensor) or isinstance(mat2, SparseTensor):
+        raise RuntimeError("bmm_sparse: Tensor 'mat2' must be dense, and 'self' sparse")
+    count, rows, columns = (*input.shape, 0, 0, 0)[:3]
+    if input.sparse_dim() != 3 or input.dense_dim() or mat2.dim() != 3:
+        raise RuntimeError(
+            f"bmm: got shapes {list(input.shape)} and {list(mat2.shape)}, want a batch of sparse "
+            "matrices, without dense dims, and a batch of matrices"
+        )
+    if mat2.shape[:2] != (count, columns):
+        raise RuntimeError(
+            f"bmm: got shapes {list(input.shape)} and {list(mat2.shape)}, want (b, n, m) and "
+            "(b, m, p)"
+        )
+    block, row, column = input._indices().unbind(0)
+    places = FUNCTIONS["stack"]([block * rows + row, block * columns + column])
+    size = count * rows, count * columns
+    blocks = SparseTensor(places, input._values(), size, input.is_coalesced())
+    return mm(blocks, mat2.reshape(size[1], -1)).reshape(count, rows, mat2.shape[2])
 
 
 def spmm(input: Any, mat2: Any) -> Tensor:

@@ -348,6 +348,7 @@ DECLARING = {
     "nn",
     "distributions",
     "linalg",
+    "sparse",  # what they are of sparse tensors
     "special",
 }
 ASKING = [*sorted(set(RANK) - DECLARING - {"__init__"}), "functions/calls"]

@@ -153,7 +153,9 @@ SECOND_RUN = ("CheckpointError", "RuntimeError: none of output has requires_grad
 
 
 # how what looks at numbers on the host says that they do not fit
-OF_VALUES = re.compile(r"out of bounds|lengths contains negative|all rows of lengths")
+OF_VALUES = re.compile(
+    r"out of bounds|lengths contains negative|all rows of lengths|as many elements as the mask"
+)
 
 
 def runs_otherwise(seen: Seen) -> bool:
