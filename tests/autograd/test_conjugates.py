@@ -216,6 +216,10 @@ def test_what_pytorch_refuses_is_refused(name: str) -> None:
 
 
 def test_changes_in_inference_mode_reach_both() -> None:
+    with cugrad.inference_mode():
+        others = [cugrad.tensor([1j], device=device) for device in usable_devices()]
+        others += [x.conj() for x in others]  # which share a counter with all
+        before = [x.tolist() for x in others]
     found = []
     for t in (cugrad, torch):
         with t.inference_mode():
@@ -225,7 +229,7 @@ def test_changes_in_inference_mode_reach_both() -> None:
             x[0] = 5
             y[1:].imag.mul_(2)
             found.append((x.tolist(), y.tolist(), y[1:].is_conj()))
-    assert found[0] == found[1]
+    assert found[0] == found[1] and [x.tolist() for x in others] == before
 
 
 def test_together_and_optimizers_reach_views() -> None:

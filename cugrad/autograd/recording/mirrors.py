@@ -115,18 +115,25 @@ def reflect(array: Any, mirrors: list[Mirror]) -> None:
     """An array, a part of the memory that `mirrors` show, or of the face of one, has changed: so
     does what it is a view of, and what the others show.
     """
-    array = plain(array)
-    share = backend_of(array).xp.may_share_memory
-    kept: list[Mirror] = []
+    new, kept = [array], list[Mirror]()
     for mirror in mirrors:
-        if share(array, plain(mirror.face)):
+        if _overlap(array, mirror.face):
             kept = list(mirror.all_behind())
     for mirror in kept:
         mirror.keep()
+        new.append(mirror.memory)
     every = {mirror.number: mirror for each in mirrors for mirror in each.all_behind()}
     for number in sorted(every):
-        if every[number] not in kept:
-            every[number].show()
+        mirror = every[number]  # perhaps of another: all inference tensors have one counter
+        if mirror not in kept and any(_overlap(part, mirror.memory) for part in new):
+            mirror.show()
+            new.append(mirror.face)
+
+
+def _overlap(a: Any, b: Any) -> bool:
+    """Whether two arrays may share memory; within a vmap, of all examples."""
+    a, b = plain(a), plain(b)
+    return type(a) is type(b) and bool(backend_of(a).xp.may_share_memory(a, b))
 
 
 def write(backend: Any, home: Any, value: Any) -> None:
