@@ -246,15 +246,6 @@ class Tensor:
             return False
         return self.is_cpu and any(b.is_pinned(self._array) for b in started())
 
-    def data_ptr(self) -> int:
-        """The address of the first element, on its device."""
-        array = self._array
-        if self._rare is not None and self._rare.turned is not None:
-            array = self._rare.turned.lying(array)
-        if not self.is_cpu:
-            return array.data.ptr
-        return array.__array_interface__["data"][0]
-
     # ------------------------------------------------------------------ autograd state
 
     @property
@@ -424,14 +415,7 @@ class Tensor:
     @property
     def data(self) -> Tensor:
         """The same elements with no history and a version counter of its own."""
-        alias = make(self._array)
-        alias._counter = UNCOUNTED if self._counter is UNCOUNTED else None
-        known_by: list[Any] = [] if self._counter is None else self._counter[1:]
-        mirrors = [ref for ref in known_by if not isinstance(ref(), Tensor)]
-        if mirrors:  # they show what is written to this one, too
-            alias._counter = alias._counter or [0, *mirrors]
-            tell_turned(alias, self)
-        return alias
+        return tell_shared(make(self._array), self)
 
     @data.setter
     def data(self, value: Tensor) -> None:
@@ -443,8 +427,7 @@ class Tensor:
                 f"dtype, got {value.dtype}"
             )
         self._form, self._array = None, value._array
-        if (self._counter is UNCOUNTED) is not (value._counter is UNCOUNTED):
-            self._counter = UNCOUNTED if value._counter is UNCOUNTED else None
+        tell_shared(self, value)
 
     @data.deleter
     def data(self) -> None:
@@ -476,6 +459,21 @@ def aliased(t: Tensor, requires_grad: bool = False) -> Tensor:
     alias: Tensor = make(t._array, requires_grad)
     alias._counter = t.counter
     tell_turned(alias, t)
+    return alias
+
+
+def tell_shared(alias: Tensor, t: Tensor) -> Tensor:
+    """Tells a tensor, which has a version counter of its own, that its memory is that of `t`."""
+    counter: Any = t._counter
+    if (alias._counter is UNCOUNTED) is not (counter is UNCOUNTED):
+        alias._counter = UNCOUNTED if counter is UNCOUNTED else None
+    if counter is not None and len(counter) > 1 and counter is not UNCOUNTED:
+        refs: list[Any] = alias.counter
+        for ref in counter[1:]:  # mirrors show what is written to it, too
+            if not isinstance(ref(), Tensor) and all(ref is not other for other in refs):
+                refs.append(ref)
+    if t._rare is not None:
+        tell_turned(alias, t)
     return alias
 
 

@@ -8,7 +8,7 @@ from ..functions.calls.out import strided
 from ..functions.creation.factories import empty
 from ..runtime.absent import explain
 from ..runtime.dispatching import overrides, plainly
-from ..tensor import Tensor, make, tell_turned
+from ..tensor import Tensor, make, tell_shared
 
 
 class _Parameters(type):
@@ -47,8 +47,7 @@ class Parameter(Tensor, metaclass=_Parameters):
             )
         self = object.__new__(cls)
         self.fill_in(source._array)
-        self._counter = source.data._counter
-        tell_turned(self, source)
+        tell_shared(self, source)
         self.requires_grad = requires_grad
         return self
 

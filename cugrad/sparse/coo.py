@@ -359,7 +359,9 @@ class SparseTensor(Described):
         return self.op_transpose(a, -2, -1)
 
     def op_conj(self, a: SparseTensor) -> SparseTensor:
-        return a._with(a._elements.conj())
+        return a._with(a._elements.conj_physical())
+
+    op__conj = op_conj  # its elements are a tensor of their own, as in PyTorch
 
     def op_t(self, a: SparseTensor) -> SparseTensor:
         return a.t()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import cugrad
+from cugrad.autograd.recording.mirrors import written_with
 from cugrad.ops.views.mirrored import GAPS
 from tests.conftest import usable_devices
 
@@ -290,3 +292,102 @@ def test_transforms_follow_changes_of_conjugates() -> None:
         results += [f(x), f(v)] if t is torch else t.vmap(f)(t.stack([x, v])).unbind()
         found.append([z.resolve_conj().tolist() for z in results])  # PyTorch's vmap has no rule
     np.testing.assert_allclose(*found)
+
+
+NEW_MEMORY = """
+x.set_(x * 3)
+x.set_(y)
+y.set_(x)
+y.set_(x * 3)
+y.set_(y.mT)
+y.data = x * 2
+x.data = y
+y.data = x
+z.data = y; z.mul_(2j)
+z.data = x; z.mul_(2j)
+z.data = y.imag; z.mul_(2)
+p = t.nn.Parameter(y); p.data = p.data * 2; p.data.mul_(2)
+p = t.nn.Parameter(y); p.data.mul_(2)
+y.resize_(2, 1)
+x.resize_(2, 1)
+x.share_memory_()
+y.share_memory_()
+y[0].share_memory_()
+"""
+
+
+@pytest.mark.parametrize("lines", [line for line in NEW_MEMORY.split("\n") if line])
+def test_tensors_with_the_memory_of_others(lines: str) -> None:
+    """They show it as PyTorch's do, and what is written to any of them is seen by all."""
+    found = []
+    for t in (cugrad, torch):
+        x = t.tensor([[1 + 2j, 3 - 4j], [5 + 0.5j, 2j]])
+        env = {"t": t, "x": x, "y": x.conj(), "z": t.ones(2, 2), "part": x[1:], "p": x}
+        exec(lines, env)
+        state = []
+        for name in "xypz":
+            for v in (env[other] for other in "xypz"):
+                elements = v.detach().resolve_conj().resolve_neg().tolist()
+                at_first = v.data_ptr() == env["x"].data_ptr()
+                state.append((elements, v.is_conj(), v.is_neg(), at_first, v.is_shared()))
+            env[name].detach().mul_(2)
+        found.append(state)
+    assert found[0] == found[1]
+
+
+def test_what_grows_leaves_its_views() -> None:
+    x = cugrad.tensor([1 + 2j, 3j])
+    for change in (lambda y: y.resize_(4).fill_(1j), lambda y: cugrad.ones(4, out=y.resize_(0))):
+        y = x.conj()
+        change(y)
+        assert y.numel() == 4 and y.data_ptr() and not y.is_conj() and not y.imag.is_neg()
+        assert x.tolist() == [1 + 2j, 3j]
+
+
+def test_inference_tensors_of_others_are_left_alone() -> None:
+    """All have one counter, of whatever device and thread they are."""
+    with cugrad.inference_mode():
+        every = [cugrad.ones(2, dtype=cugrad.complex64, device=d) for d in usable_devices()]
+        views = [x.conj() for x in every]
+        views[0]._array[0] = 7  # as far as another thread is with a change
+        for x, y in zip(every, views):
+            cugrad.ones(2, device=x.device).add_(1)
+            if y is not views[0]:
+                y.mul_(2j)
+                assert x.tolist() == [-2j, -2j]
+        assert views[0].tolist() == [7, 1]
+
+
+@pytest.mark.parametrize("view", [lambda c: c[:], lambda c: c.conj(), lambda c: c.conj().imag])
+def test_what_runs_again_has_the_numbers_of_then(view: Any) -> None:
+    """Who needs memory as it is hears of changes of what shows it."""
+    gradients = []
+    for context in (contextlib.nullcontext(), cugrad.memory.recompute(ops="all")):
+        x, c = cugrad.ones(2, dtype=cugrad.complex64, requires_grad=True), cugrad.tensor([1j, 2])
+        with context:
+            y = (x * c.exp()).exp()
+            view(c).mul_(2)
+            gradients += cugrad.autograd.grad((y * y).real.sum(), x)
+    assert cugrad.equal(*gradients)
+
+
+def test_conjugates_of_sparse_tensors_are_tensors_of_their_own() -> None:
+    for name in ("conj", "adjoint", "conj_physical"):
+        found = []
+        for t in (cugrad, torch):
+            x = t.tensor([[1 + 2j, 0], [3j, 0]]).to_sparse()
+            y = getattr(x, name)()
+            x._values().mul_(2)
+            found.append((y.to_dense().tolist(), y.is_conj(), y._values().is_conj()))
+        assert found[0] == found[1]
+
+
+def test_a_change_says_what_it_is_written_to() -> None:
+    """As to `record_stream`, which keeps all of it."""
+    x = cugrad.ones(3, dtype=cugrad.complex64)
+    y, other = x.conj(), cugrad.ones(3, dtype=cugrad.complex64)
+    z = y[1:].conj()
+    for t in (x, y, z):
+        written = written_with(t)
+        assert all(any(v._array is w or v._array.base is w for w in written) for v in (x, y, z))
+    assert len(written_with(other)) == 1

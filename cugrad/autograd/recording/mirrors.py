@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from itertools import count
+from itertools import chain, count
 from typing import Any, NamedTuple
 
 from ...backends import backend_of
@@ -13,7 +13,10 @@ from ...ops.views.mirrored import AS_THEY_LIE, Bits, bits_behind
 from ...ops.views.strided import address_of, storage_of
 from ...tensor import Tensor
 
-__all__ = ["Mirror", "bits", "lying", "reflect", "shows_twice", "turn", "write"]
+__all__ = [
+    "Mirror", "bits", "lying", "mirrors_of", "reflect", "shows_twice", "turn", "write",
+    "written_with",
+]  # fmt: skip
 
 
 class Mirror:
@@ -47,7 +50,8 @@ class Mirror:
         """What lies behind a part of the face, in the memory that this shows."""
         memory, face, part = plain(self.memory), plain(self.face), plain(part)
         offset = address_of(part) - address_of(face)
-        if not offset and part.shape == face.shape and part.dtype == face.dtype:
+        same = part.shape == face.shape and part.strides == face.strides
+        if not offset and same and part.dtype == face.dtype:
             return memory
         flat, start = storage_of(memory)
         steps = zip(face.shape, face.strides, memory.strides, strict=True)
@@ -77,13 +81,24 @@ class Turned(NamedTuple):
     mirror: Mirror
     bits: Bits
 
+    def shows(self, array: Any) -> bool:
+        """Whether an array is a part of the face: its tensor may have got other memory since."""
+        return not array.size or _overlap(array, self.mirror.face)
+
     def lying(self, array: Any) -> Any:
-        """What lies in memory for an array in the face of the mirror. RuntimeError for a part of
-        one that does not lie as that.
+        """What lies in memory for an array of a tensor with such a view: of a part of the face.
+        RuntimeError for a part of one that does not lie as that.
         """
-        for mirror in self.mirror.all_behind():
-            array = mirror.lying(array)
+        if self.shows(array):
+            for mirror in self.mirror.all_behind():
+                array = mirror.lying(array)
         return array
+
+
+def _turned(t: Tensor) -> Turned | None:
+    """What a view of conjugates or negatives knows; None for other tensors."""
+    turned = None if t._rare is None else t._rare.turned
+    return turned if turned is not None and turned.shows(t._array) else None
 
 
 def lying(t: Tensor) -> Any:
@@ -94,20 +109,27 @@ def lying(t: Tensor) -> Any:
 
 def turn(view: Tensor, parent: Tensor, op: Any, params: dict[str, Any]) -> None:
     """Tells a view, which `op` has made of `parent`, how its numbers are turned."""
-    before = None if parent._rare is None else parent._rare.turned
+    before = _turned(parent)
     mirror = None if before is None else before.mirror
     if op.mirrors:
         mirror = Mirror(op, parent._array, view._array, mirror)
         counter: list[Any] = parent.counter
         counter.append(weakref.ref(mirror, counter.remove))
-    assert mirror is not None
+    if mirror is None:
+        return
     bits = bits_behind(AS_THEY_LIE if before is None else before.bits, op, params)
     view.rare.turned = Turned(mirror, bits)
 
 
+def mirrors_of(t: Tensor) -> list[Mirror]:
+    """The mirrors that the version counter of a tensor knows."""
+    counter: Any = t._counter
+    return [] if counter is None else [x for ref in counter[1:] if type(x := ref()) is Mirror]
+
+
 def bits(t: Tensor) -> Bits:
     """How the numbers of a tensor are turned."""
-    turned = None if t._rare is None else t._rare.turned
+    turned = _turned(t)
     return AS_THEY_LIE if turned is None else turned.bits
 
 
@@ -115,25 +137,44 @@ def reflect(array: Any, mirrors: list[Mirror]) -> None:
     """An array, a part of the memory that `mirrors` show, or of the face of one, has changed: so
     does what it is a view of, and what the others show.
     """
-    new, kept = [array], list[Mirror]()
+    within, others = beside(array, mirrors)
+    for mirror in within:
+        mirror.keep()
+    for mirror in others:
+        mirror.show()
+
+
+def beside(array: Any, mirrors: list[Mirror]) -> tuple[list[Mirror], list[Mirror]]:
+    """The mirrors that an array is a part of, and then the others that show what is written with
+    it, each behind those that it is a mirror of.
+    """
+    within, others = list[Mirror](), list[Mirror]()
     for mirror in mirrors:
         if _overlap(array, mirror.face):
-            kept = list(mirror.all_behind())
-    for mirror in kept:
-        mirror.keep()
-        new.append(mirror.memory)
+            within = list(mirror.all_behind())
+    written = [array, *[mirror.memory for mirror in within]]
     every = {mirror.number: mirror for each in mirrors for mirror in each.all_behind()}
     for number in sorted(every):
         mirror = every[number]  # perhaps of another: all inference tensors have one counter
-        if mirror not in kept and any(_overlap(part, mirror.memory) for part in new):
-            mirror.show()
-            new.append(mirror.face)
+        if mirror not in within and any(_overlap(part, mirror.memory) for part in written):
+            others.append(mirror)
+            written.append(mirror.face)
+    return within, others
+
+
+def written_with(t: Tensor) -> list[Any]:
+    """The arrays that a change of a tensor is written to: its own, and those of its mirrors."""
+    mirrors, arrays = mirrors_of(t), [t._array]
+    for mirror in chain(*beside(t._array, mirrors)) if mirrors else ():
+        arrays += [mirror.memory, mirror.face]
+    return arrays
 
 
 def _overlap(a: Any, b: Any) -> bool:
     """Whether two arrays may share memory; within a vmap, of all examples."""
     a, b = plain(a), plain(b)
-    return type(a) is type(b) and bool(backend_of(a).xp.may_share_memory(a, b))
+    backend = backend_of(a)
+    return backend_of(b) is backend and bool(backend.xp.may_share_memory(a, b))
 
 
 def write(backend: Any, home: Any, value: Any) -> None:

@@ -10,7 +10,7 @@ from ...dtypes import is_differentiable
 from ...tensor import UNCOUNTED, Rare, Tensor, make
 from ..inference import inference_mode
 from ..mode import enable_grad, state, will_change, writes_watched
-from .mirrors import Mirror, reflect, turn
+from .mirrors import Mirror, mirrors_of, reflect, turn
 from .node import edge_of
 
 if TYPE_CHECKING:
@@ -326,16 +326,14 @@ def will_be_changed(tensors: Iterable[Tensor]) -> list[Tensor]:
 def were_changed(shown: Iterable[Tensor]) -> None:
     """Brings the mirrors of tensors that `will_be_changed` has named to what they show now."""
     for t in shown:
-        counter: list[Any] = t.counter
-        mirrors = [x for ref in counter[1:] if type(x := ref()) is Mirror]
+        mirrors = mirrors_of(t)
         if mirrors:
             reflect(t._array, mirrors)
 
 
 def is_mirrored(t: Tensor) -> bool:
-    """Whether there are views of conjugates, or negatives, of the storage of a tensor."""
-    counter: Any = t._counter
-    return counter is not None and any(type(ref()) is Mirror for ref in counter[1:])
+    """Whether there may be views of conjugates, or negatives, of the storage of a tensor."""
+    return bool(mirrors_of(t))
 
 
 def _moved(t: Tensor, counter: list[Any]) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ... import dtypes
 from ...autograd.mode import state
-from ...autograd.recording.mirrors import bits
+from ...autograd.recording.mirrors import bits, written_with
 from ...autograd.recording.record import recorded
 from ...backends import backend_of, get
 from ...backends.batched.arrays import per_example, plain, raise_if_read
@@ -152,7 +152,8 @@ def record_stream(self: Tensor, s: Any) -> None:
             f"record_stream: got a tensor on {self.device}, want one on a GPU: host memory is in "
             "no stream's order (a copy from page-locked memory keeps it until it has ended)"
         )
-    lent_memory(backend).record(array, native)
+    for written in written_with(self):
+        lent_memory(backend).record(plain(written), native)
 
 
 def _cast(kind: dtypes.dtype) -> Callable[[Tensor], Tensor]:

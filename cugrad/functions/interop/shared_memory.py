@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...autograd.recording.mirrors import lying, mirrors_of
 from ...ops.views.strided import address_of, storage_of
 from ...tensor import Tensor
 
@@ -115,11 +116,17 @@ def share_memory_(self: Tensor) -> Tensor:
         )
     block, start = SharedBlock(flat.nbytes), address_of(flat)
     block.array(flat.shape, flat.dtype)[...] = flat
-    for tensor in family:
-        array = tensor._array
+
+    def moved(array: Any) -> Any:
         place = address_of(array) - start if array.size else 0
-        array = block.array(array.shape, array.dtype, array.strides, place)
-        tensor._form, tensor._array = None, array
+        return block.array(array.shape, array.dtype, array.strides, place)
+
+    for tensor in family:
+        if lying(tensor) is tensor._array:
+            tensor._form, tensor._array = None, moved(tensor._array)
+    for mirror in mirrors_of(family[0]):
+        if mirror.behind is None and np.may_share_memory(mirror.memory, flat):
+            mirror.memory = moved(mirror.memory)
     return self
 
 
@@ -130,7 +137,7 @@ def is_shared(self: Tensor) -> bool:
     >>> torch.ones(3).is_shared()
     False
     """
-    return self.is_cuda or block_of(self._array) is not None
+    return self.is_cuda or block_of(lying(self)) is not None
 
 
 METHODS = {"is_shared": is_shared, "share_memory_": share_memory_}

@@ -18,7 +18,7 @@ from ...dtypes import as_dtype
 from ...dtypes import dtype as Dtype
 from ...ops import dims as D
 from ...ops.views.strided import address_of, is_complex_pairs, layout_of, storage_of
-from ...tensor import Tensor, make
+from ...tensor import Tensor, make, tell_turned
 from ..calls.arguments import array_of, varargs
 
 __all__ = [
@@ -279,6 +279,13 @@ def _view_dtype(self: Tensor, dtype: Dtype) -> Tensor:
 # Memory -------------------------------------------------------------------------------------------
 
 
+def data_ptr(self: Tensor) -> int:
+    """The address of the first element, on its device."""
+    array = lying(self)
+    address: int = array.__array_interface__["data"][0] if self.is_cpu else array.data.ptr
+    return address
+
+
 def storage_offset(self: Tensor) -> int:
     """Where the first element lies in the memory that views share, in elements."""
     return storage_of(lying(self))[1]
@@ -348,16 +355,22 @@ def set_(
     array = array_of(source, "set_", "source")
     if array.dtype != self._array.dtype:
         raise RuntimeError(f"set_: got source of {source.dtype}, want {self.dtype}")
+    elements: Tensor = make(lying(source))
+    elements._counter = source.counter
     if size is not None:
         stride = D.contiguous_strides(D.int_tuple(size)) if stride is None else stride
-        source = as_strided(make(array), size, stride, storage_offset)
-    self._form, self._array, self._counter = None, source._array, source.counter
+        elements = as_strided(elements, size, stride, storage_offset)
+    turned = bits(self)  # PyTorch's belong to the tensor, not to its memory
+    elements = recorded._conj(elements) if turned.conjugate else elements
+    elements = recorded._neg_view(elements) if turned.negative else elements
+    self._form, self._array, self._counter = None, elements._array, elements.counter
+    tell_turned(self, elements)
     return self
 
 
 METHODS: dict[str, Any] = {
     **{f.__name__: f for f in (
-        as_strided, as_strided_scatter, diagonal_scatter, is_set_to, resize_, resize_as_,
+        as_strided, as_strided_scatter, data_ptr, diagonal_scatter, is_set_to, resize_, resize_as_,
         select_scatter, set_, slice_scatter, storage_offset, unfold, view,
     )},
 }  # fmt: skip

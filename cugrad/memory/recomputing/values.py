@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 from ...autograd.engine.backward_pass import task
 from ...autograd.mode import watch_writes
+from ...autograd.recording.mirrors import written_with
 from ...backends import backend_of
 from ...backends.several import copy_of
 from ...tensor import Tensor
@@ -182,11 +183,12 @@ def _guard(root: Any, holder: Any) -> None:
 
 
 def _before_write(tensor: Tensor) -> None:
-    root = root_of(tensor._array)
-    for ref in _guarded.pop(id(root), ()):
-        holder = ref()
-        if holder is not None:
-            holder.save(root)
+    for array in written_with(tensor):
+        root = root_of(array)
+        for ref in _guarded.pop(id(root), ()):
+            holder = ref()
+            if holder is not None:
+                holder.save(root)
     if not _guarded:
         watch_writes(_before_write, False)
 

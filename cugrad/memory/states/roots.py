@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...autograd.recording.mirrors import written_with
 from ...backends.batched.arrays import plain
 from ...tensor import Tensor, make
 from ..geometry import BYTE, root_of
@@ -48,8 +49,9 @@ def before_write(tensor: Tensor) -> None:
     """Memory is about to be changed, perhaps through an alias with a version of its own. Of several
     tensors in it all are taken to be.
     """
-    for home in list(ROOTS.get(id(root_of(plain(tensor._array))), ())):
-        home.changes()
+    for array in written_with(tensor):
+        for home in list(ROOTS.get(id(root_of(plain(array))), ())):
+            home.changes()
 
 
 def _references(tensor: Tensor) -> tuple[int, int]:
