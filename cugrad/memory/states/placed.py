@@ -25,6 +25,7 @@ __all__ = ["FIELD", "HOMES", "Sent", "alias_of", "arm", "can_be_placed", "disarm
 # device, strides) is answered without its bytes.
 
 FIELD = Tensor.__dict__["_array"]  # the field, which the property hides
+LIBRARY = __name__.partition(".")[0] + "."
 HOMES: dict[int, Home] = {}  # by the id of the tensor
 _placed_classes: dict[type, type] = {}  # by the class that a tensor had
 
@@ -34,6 +35,10 @@ class Placed:
 
     __slots__ = ()
     _usual: type  # the class that it had
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """What the class makes when it is called is an ordinary tensor of the class that it had."""
+        return cls._usual(*args, **kwargs)
 
     @property
     def _may_be_away(self) -> bool:
@@ -146,11 +151,20 @@ class Placed:
         return "placed", id(self)
 
     def __deepcopy__(self, memo: Any) -> Any:
-        """An ordinary tensor with the same elements."""
-        if id(self) not in memo:
-            plain = self._plain()
-            memo.setdefault(id(memo), []).append(plain)  # held, as deepcopy holds what is for once
-            memo[id(self)] = plain.__deepcopy__(memo)
+        """An ordinary tensor with the same elements, of which no more are here than those of one
+        at a time: an op that is recorded holds those of an alias for as long as its result may be
+        made again, but none of `detach`'s.
+        """
+        usual: Any = self._usual
+        of_all: Any = Tensor
+        if id(self) in memo:
+            return memo[id(self)]
+        copies = usual.__deepcopy__
+        if copies is not of_all.__deepcopy__ and copies.__module__.startswith(LIBRARY):
+            return copies(self, memo)
+        plain = self._plain()
+        memo[id(self)] = plain.__deepcopy__(memo)
+        memo.pop(id(plain), None)  # it is gone by now
         return memo[id(self)]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
