@@ -468,10 +468,12 @@ def tell_shared(alias: Tensor, t: Tensor) -> Tensor:
     if (alias._counter is UNCOUNTED) is not (counter is UNCOUNTED):
         alias._counter = UNCOUNTED if counter is UNCOUNTED else None
     if counter is not None and len(counter) > 1 and counter is not UNCOUNTED:
-        refs: list[Any] = alias.counter
-        for ref in counter[1:]:  # mirrors show what is written to it, too
-            if not isinstance(ref(), Tensor) and all(ref is not other for other in refs):
-                refs.append(ref)
+        # mirrors show what is written to it, too
+        mirrors = [r for r in counter[1:] if not isinstance(r(), Tensor) and r() is not None]
+        if mirrors:
+            refs, these = list[Any](alias.counter[1:]), set(map(id, mirrors))
+            refs = [r for r in refs if r() is not None and id(r) not in these]
+            alias.counter[1:] = refs + mirrors
     if t._rare is not None:
         tell_turned(alias, t)
     return alias

@@ -270,6 +270,12 @@ def test_a_view_that_is_gone_leaves_nothing() -> None:
     gc.collect()
     x.add_(1)
     assert not any(ref() is not x for ref in x.counter[1:])
+    z = cugrad.ones(1)
+    for _ in range(5):
+        y = x.conj()
+        z.data = x
+        z.data = y
+    assert len(z.counter) <= 3
     with cugrad.inference_mode():
         z = (x * 1).conj()
         assert len(z.counter) == 2
