@@ -74,7 +74,7 @@ def fuse(function: Callable[..., Any]) -> Callable[..., Any]:
                 plans.clear()
             plan = plans[key] = _planned(function, args, tensors)
         if type(plan) is FusedPlan:
-            return FusedCall.apply(plan, *tensors)
+            return FusedCall.apply(plan, *plan.linked(tensors))
         if plan and not warned:
             warned.append(plan)
             name = getattr(function, "__name__", "function")
@@ -194,6 +194,11 @@ class FusedPlan:
                 *self._results, arrays, self._targets
             )
         return run(arrays)
+
+    def linked(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The tensors, without their history where no gradient goes: then no hook is asked."""
+        return [x.detach() if x._requires_grad and i not in self.wanted else x
+                for i, x in enumerate(tensors)]  # fmt: skip
 
     def called(self, tensors: Sequence[Tensor]) -> Any:
         """The function on tensors, with the other arguments as they were."""

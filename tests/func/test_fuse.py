@@ -125,6 +125,17 @@ def test_a_result_that_only_constants_make_has_no_gradient() -> None:
         assert not torch.fuse(lambda x, y: y.exp())(x, y).requires_grad
 
 
+def test_an_argument_that_makes_no_difference_is_no_part_of_the_graph() -> None:
+    x, y = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+    heard: list[Any] = []
+    y.register_hook(heard.append)
+    with fused_on_host():
+        z = torch.fuse(lambda x, y: x.exp())(x, y)
+        assert z.grad_fn.name() == "FusedCallBackward"
+        (z * z).sum().backward()
+    assert not heard and x.grad is not None and y.grad is None
+
+
 if fake_cuda.REAL is None:
 
     def test_over_the_fake_cuda() -> None:
