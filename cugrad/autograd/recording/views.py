@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...dtypes import is_differentiable
@@ -251,7 +252,11 @@ def known_by(counter: list[Any], base: Tensor) -> None:
     share a storage, such as a tensor and the result of `detach`, share the counter. Mirrors of the
     storage are there, too.
     """
-    counter[1:] = [*[ref for ref in counter[1:] if ref() is not None], weakref.ref(base)]
+    for ref in counter[1:]:
+        if ref() is None:
+            with suppress(ValueError):  # another thread has taken it out; that may add others
+                counter.remove(ref)
+    counter.append(weakref.ref(base))
 
 
 def is_part_of_leaf(t: Tensor) -> bool:
