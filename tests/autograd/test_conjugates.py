@@ -254,8 +254,9 @@ def test_together_and_optimizers_reach_views() -> None:
 
 
 def test_where_a_conjugate_that_leaves_a_vmap_lies() -> None:
-    for in_dim in (0, -1):
+    for in_dim, turn in (0, False), (-1, False), (0, True), (1, True):
         x = cugrad.tensor([[1 + 2j, 3j], [4j, 5]])
+        x = x.mT if turn else x
         y = cugrad.vmap(lambda row: row.conj(), in_dims=in_dim, out_dims=in_dim)(x)
         assert y.is_conj() and y.data_ptr() == x.data_ptr() and y[1:].data_ptr() == x[1:].data_ptr()
         y[1] = 7j

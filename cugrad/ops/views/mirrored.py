@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ...backends.batched.arrays import any_batched
+from ...backends.batched.arrays import any_batched, hidden, owner, plain
 from ...backends.copies import in_its_order, is_dense
 from ..table import LINEAR, MIRRORED, raw, row
 
@@ -22,10 +22,13 @@ def _mirrored(name: str) -> Any:
     function = getattr(raw, name)
 
     def forward(xp: Any, self: Any) -> Any:
+        if any_batched((self,)):  # with its hidden dims, which lie anywhere
+            values = plain(self)
+            return hidden(forward(owner(values).xp, values), owner(self))
         if self.flags.c_contiguous or self.flags.f_contiguous:
             return function(self)
         span = 1 + sum(s // self.itemsize * (n - 1) for s, n in zip(self.strides, self.shape))
-        if is_dense(self) or any_batched((self,)) or not 0 < span <= GAPS * self.size:
+        if is_dense(self) or not 0 < span <= GAPS * self.size:
             return in_its_order(self, function)
         memory = xp.empty((span,), self.dtype)
         face = xp.lib.stride_tricks.as_strided(memory, self.shape, self.strides)
