@@ -15,6 +15,8 @@ from .planning import COMPRESS, DISK, OFFLOAD
 __all__ = ["Rates", "rates_of"]
 
 TEST_BYTES = 1 << 24
+SMALLEST = 64  # bytes of a copy that takes what any does
+IN_A_ROW = 16  # such copies, by which that is timed
 CODEC = "bf16"
 UNUSED = 1e30  # of what may not be chosen
 
@@ -24,8 +26,10 @@ class Rates:
 
     def __init__(self, backend: Backend, nbytes: int, placements: frozenset[str]) -> None:
         self.out = self.back = self.disk_out = self.disk_back = self.codec = UNUSED
+        self.copy = 0.0  # seconds that a copy takes at least, however small, one behind another
         if OFFLOAD in placements:
             self.out, self.back = link(backend, nbytes)
+            self.copy = smallest(backend)
         if DISK in placements:
             self.disk_out, self.disk_back = disk(nbytes)
         if COMPRESS in placements:
@@ -68,6 +72,20 @@ def link(backend: Backend, nbytes: int) -> tuple[float, float]:
         out = timed(backend, stream, lambda: backend.copy_async(host, device, stream))
         back = timed(backend, stream, lambda: backend.copy_async(device, host, stream))
     return nbytes / out, nbytes / back
+
+
+def smallest(backend: Backend) -> float:
+    """Seconds of one of many copies to the host in a row, of next to no bytes."""
+    stream = backend.stream()
+    device = backend.xp.zeros(SMALLEST, "uint8")
+    host = backend.empty_pinned((SMALLEST,), np.dtype("uint8"))
+    stream.wait_event(backend.current_stream().record_event())
+
+    def copies() -> None:
+        for _ in range(IN_A_ROW):
+            backend.copy_async(host, device, stream)
+
+    return min([timed(backend, stream, copies) for _ in range(2)]) / IN_A_ROW
 
 
 def disk(nbytes: int) -> tuple[float, float]:

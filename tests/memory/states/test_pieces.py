@@ -12,7 +12,7 @@ from cugrad import backends, memory
 from cugrad.backends import simulated
 from cugrad.memory.states.pieces import Pieces
 from cugrad.memory.states.within_backward.beforehand import Beforehand
-from tests.memory.states.training import PLACES, Training, same, train, values_of
+from tests.memory.states.training import PLACES, Training, deep, same, train, values_of
 
 DEVICE: Any = backends.get("simulated")
 STREAMED, DURING = PLACES["all streamed"], {"step": "during backward"}
@@ -151,3 +151,50 @@ def test_a_piece_that_fails_leaves_all_as_before(
             placed.finish_step()
             training.schedule.step()
         assert same(values_of(training), values_of(plain))
+
+
+@pytest.mark.parametrize("name, settings", [
+    ("Adam", {}), ("SGD", {"momentum": 0.9}), ("AdamW", {"amsgrad": True}),
+])  # fmt: skip
+def test_a_budget_foresees_how_long_pieces_take(name: str, settings: Any) -> None:
+    """Of each window, down to those in which a tensor's states have no room, so that what the host
+    gives the device for many small pieces takes longer than all copies.
+    """
+    rates = {"host": 2e9, "to_host": 1e9, "to_device": 1e9, "policy": "timed"}
+
+    def takes(net: Any, optimizer: Any, steps: int) -> float:
+        x, marks = cugrad.rand(16, 192, device="simulated"), []
+        for _ in range(steps):
+            marks.append(DEVICE.event(timing=True))
+            DEVICE.current_stream().record_event(marks[-1])
+            optimizer.zero_grad()
+            net(x).square().mean().backward()
+            optimizer.step()
+        DEVICE.synchronize()
+        return float(marks[-3].elapsed_time(marks[-1])) / 2e3
+
+    def start() -> tuple[Any, Any]:
+        net = deep(192, 6).to("simulated")
+        return net, getattr(cugrad.optim, name)(net.parameters(), **settings)
+
+    with simulated.configured(**rates):
+        net, optimizer = start()
+        limit = DEVICE.memory_allocated() + 3 * sum([p.nbytes for p in net.parameters()])
+        with memory.budget(limit, model=net, optimizer=optimizer) as plan:
+            takes(net, optimizer, 3)
+        states = plan._states
+        inventory, seen = states.inventory, states._seen
+        forecasts, parts = states._forecasts(seen.step, 1), inventory.layout.count
+        layout = inventory.layout.sorted(lambda part: part.whole)
+        places = {"weights": "device", "gradients": "device", "states": "stream"}
+        windows = inventory.windows(places, layout, parts)
+        assert min(windows) < layout.most["weights"][-1] < max(windows)
+        for window in [*windows[::2], windows[-1]]:
+            chosen = inventory.at(places, "behind backward", layout, parts, window)
+            forecast = forecasts.of(chosen, seen.computing, 0).seconds
+            net, optimizer = start()
+            with memory.offload_states(
+                net, optimizer, states="stream", window=window, min_bytes=1 << 10
+            ):
+                took = takes(net, optimizer, 6)
+            assert 0.65 * forecast < took < 1.6 * forecast, (window, took / forecast)

@@ -27,6 +27,7 @@ PARTS, STREAMED = (4, 3, 2, 1), (12, 6, 4, 3, 2, 1)
 LOST = (1.0, 0.3, 0.0, 0.0, 0.0, 0.0)
 LOST_OF_STREAMS = (0.6, 0.54, 0.4, 0.03, 0.02, 0.0)
 PIECES = 3  # of a window, in which states pass that are more than half of it
+ISSUED = 2, 4  # things that the host gives the device for each piece, and for each state in it
 SHARE = 16  # of the limit that a window may have, one part
 AS_FAST = 1.02  # of the time of the fastest: as fast as can be told
 
@@ -385,7 +386,11 @@ class _StepForecast:
     def __init__(self, of: Forecasts, candidate: Candidate, computing: float) -> None:
         self.of, self.places, self.step = of, candidate.places, candidate.step
         self.parts, self.window = candidate.layout.parts[: candidate.away], candidate.window
-        self.held = self.window / max(candidate.layout.most["weights"][candidate.away], 1)
+        self.in_pieces = candidate.layout.in_pieces
+        most = {kind: candidate.layout.most[kind][candidate.away] for kind in KINDS}
+        self.held = self.window / max(most["weights"], 1)
+        # of Adam the states of a tensor are two; those of others are in pieces in other windows
+        self.held_of_states = 2 * self.window / (most["states"] or 2 * max(most["weights"], 1))
         times, last = computing / (of.clock[-1] or 1.0), len(of.clock) - 1
         before = computing * (of.passes - 1)  # passes whose gradients are added to
         self.computing = computing * of.passes
@@ -405,12 +410,25 @@ class _StepForecast:
         if self.places["states"] == "host":
             seconds, busy = self._on_host()
             come, go, lost = self.into if self.weights else 0.0, self.leaves, LOST
+            held = self.held
         else:
             seconds, busy, come, go = self._on_device()
-            lost = LOST_OF_STREAMS
+            held, lost = self.held_of_states, LOST_OF_STREAMS
         longest = max(self.computing, come, go)  # which never waits for long
         beside = min(self.computing + come + go - longest, self.computing + longest / 2)
-        return seconds + beside * float(np.interp(self.held, at_once, lost)), busy
+        seconds += beside * float(np.interp(held, at_once, lost))
+        return max(seconds, self._issuing()), busy
+
+    def _issuing(self) -> float:
+        """Seconds in which the host gives the device what is to be done for states in pieces: the
+        smaller these are, the more there are, and each takes as long as a copy of next to nothing.
+        """
+        if not self.states or self.places["states"] == "host" or not self.in_pieces:
+            return 0.0
+        passing = [p for p in self.parts if 2 * p.states > self.window]
+        pieces = sum([PIECES * p.states // self.window + 1 for p in passing])
+        several = sum([PIECES * p.states / self.window * p.states / p.weights for p in passing])
+        return (pieces * ISSUED[0] + several * ISSUED[1]) * self.of.rates.copy
 
     def _on_device(self) -> tuple[float, float, float, float]:
         """Of steps that states pass the device for, and of copies in and out."""
