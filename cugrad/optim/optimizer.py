@@ -80,6 +80,7 @@ class Optimizer:
     _elsewhere: Any = None  # takes steps by buckets, where `memory.offload_states` places states
     _notes = False  # whether `_update_noting` says which parameters are through
     _by_element = False  # whether `_update` does the same with parts of a parameter, one by one
+    _fills_gradients = False  # whether it was last told to set gradients to zero, which stay
     _stepping = False  # within a step whose hooks have run: a step of super's has none
     _optimizer_step_pre_hooks: HookDict
     _optimizer_step_post_hooks: HookDict
@@ -181,6 +182,8 @@ class Optimizer:
         name = type(self).__name__
         with ranged(f"Optimizer.zero_grad#{name}.zero_grad", "optimizer"):
             params = chain.from_iterable(group["params"] for group in self.param_groups)
+            if self._fills_gradients == bool(set_to_none):
+                self._fills_gradients = not set_to_none
             if not set_to_none:
                 zero_gradients(params)
                 return

@@ -274,7 +274,7 @@ def judged(loop: Loop, name: str = "simulated") -> Verdict:
             break
         except memory.BudgetError as error:
             text = str(error)
-            adds = loop.passes > 1 or loop.zero == "zeros"
+            adds = loop.passes > 1
             least = adds and ADDING.search(text) or LEAST.search(text)
             error.__traceback__ = None
         if FULL not in text:  # what a pass has taken is all that there is to know

@@ -48,6 +48,7 @@ class Lessons:
         self.lack: BudgetError | None = None  # what would be said of that, were there no others
         # bytes that are enough for what may come behind a step that was measured
         self.foresees: Callable[[SeenStep], int] | None = None
+        self.will_add = False  # whether the steps behind the first one begin with gradients
         self.adds = False  # whether the step has added to gradients of a pass before
         self.adds_to_all = False  # whether it was a later pass of the first step, to all gradients
         self.told = 0  # bytes that steps took at most, since the budget was entered
@@ -90,6 +91,7 @@ class Lessons:
         self.last = self.latest = self.book.last = seen_step
         if not fits and self.is_least:
             foreseen = 0 if self.foresees is None else self.foresees(seen_step)
+            needs = max(needs, foreseen) if self.will_add else needs
             raise known_steps.too_few(self.limit, plan, needs, foreseen)
         self.lacking = self.lacking if fits else seen_step
         if fits:

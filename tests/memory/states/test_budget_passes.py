@@ -338,3 +338,34 @@ def test_a_step_that_is_measured_holds_no_gradients() -> None:
         names = [event.name for event in seen.step.events]
         nodes = [k for k, name in enumerate(names) if name == "TanhBackward0"]
         assert len(nodes) == 4 and not any(seen.placed[nodes, 1])
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "Adafactor"])
+@pytest.mark.parametrize("is_set_to_none", [True, False])
+def test_what_is_enough_is_named_once_whatever_becomes_of_gradients(
+    name: str, is_set_to_none: bool
+) -> None:
+    """A loop that sets them to zero says so before its first pass: that they stay, and are added
+    to, is no news behind it.
+    """
+    limit, ended = 1, list[str]()
+    for _ in range(4):  # on entering, in the first op, and behind the first pass
+        cugrad.manual_seed(0)
+        net = deep(64, 3).to("simulated")
+        optimizer = getattr(cugrad.optim, name)(net.parameters(), lr=0.01)
+        x = cugrad.rand(8, 64, device="simulated")
+        gc.collect()
+        try:
+            with memory.budget(limit, model=net, optimizer=optimizer) as plan:
+                for _ in range(4):
+                    optimizer.zero_grad(set_to_none=is_set_to_none)
+                    net(x).square().mean().backward()
+                    optimizer.step()
+            ended.append("all")
+            break
+        except memory.BudgetError as error:
+            least = re.search(r"(?:needs at least|few:) ([\d.]+) KiB", str(error))
+            assert least is not None
+            limit = int(float(least[1]) * 1024)
+            error.__traceback__ = None
+    assert ended == ["all"] and plan.peak() <= limit

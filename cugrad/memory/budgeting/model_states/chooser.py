@@ -43,9 +43,14 @@ class Chooser:
     _waits: bool  # whether the first step has shown that it needs all gradients
     _others: int  # bytes of the device that are not the model's
 
+    @property
+    def fills(self) -> bool:
+        """Whether the loop has said that gradients are set to zero, and stay: steps add to them."""
+        return any(getattr(each, "_fills_gradients", False) for each in self.inventory.optimizers)
+
     def _see(self, seen: Any, passes: int) -> None:
         """Takes what the first step has shown."""
-        before, step, zeroed = self.chosen, seen.step, getattr(self._seen, "zeroed", False)
+        before, step, zeroed = self.chosen, seen.step, getattr(self._seen, "zeroed", self.fills)
         assert before is not None
         n = len(step.events)
         self._note_when_whole(n)

@@ -190,7 +190,7 @@ class StatesOfBudget(Chooser):
             if not least.is_like(chosen):
                 self._go_on(least)
             chosen = least
-        lessons.stepping = chosen.in_step + self._others
+        lessons.stepping, lessons.will_add = chosen.in_step + self._others, self.fills
         lessons.is_least = chosen.away == chosen.layout.count
 
     def _begin_second(self) -> None:
