@@ -63,6 +63,8 @@ class StateSpans(Guarded):
         """Has the current stream, which asks for states, wait for the one that has asked before it:
         those that use states take turns, and count as one.
         """
+        if self.backend.device_type == "cpu":
+            return
         with self.backend.use_device(self.index):
             stream, default = self.backend.current_stream(), self.backend.default_stream()
         if stream == self.of_steps or stream.is_capturing():

@@ -58,7 +58,7 @@ class Placed:
     @property
     def _array(self) -> Any:
         home = HOMES[id(self)]
-        if switched[0]:  # a program with several streams
+        if switched[0] and home.engine is not None:  # a program with several streams
             home.engine.in_order()
         return home.asked(FIELD.__get__(self))
 

@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 
 import cugrad
+import cugrad.distributed as dist
 from cugrad import backends, memory
 from cugrad.backends import simulated
 from cugrad.backends.lending import queues
+from cugrad.distributed.fsdp import fully_shard
 from cugrad.memory.offloading import engine
 from tests.memory.states.training import PLACES, deep
 
@@ -87,6 +89,21 @@ def trained(places: Any, window: Any, learns: bool) -> list[float]:
         return [loss for number in range(4) for loss in step(number)]
     with memory.offload_states(net, optimizer, window=window, min_bytes=0, **places):
         return [loss for number in range(4) for loss in step(number)]
+
+
+def test_a_host_and_parts_of_ranks_have_no_streams_to_order() -> None:
+    with current(DEVICE.stream()):
+        pass
+    assert queues.switched[0]
+    net = deep(WIDTH, 2)
+    with memory.offload_states(net, weights="disk", window="3KiB", min_bytes=0):
+        net(cugrad.ones(2, WIDTH)).sum().backward()
+    dist.init_process_group("mpi", rank=0, world_size=1)
+    try:
+        whole = fully_shard(cugrad.nn.Linear(WIDTH, WIDTH))
+        whole(cugrad.ones(2, WIDTH)).sum().backward()
+    finally:
+        dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("learns", [False, True], ids=["without grad", "trained"])

@@ -28,6 +28,8 @@ class WholeHome:
     backward will run keep the group.
     """
 
+    engine: Any = None  # that moves it: none does
+
     def __init__(self, tensor: Tensor, group: ShardedGroup) -> None:
         array, self.group = tensor._array, weakref.ref(group)
         backend = backend_of(array)
