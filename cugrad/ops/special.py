@@ -133,6 +133,11 @@ row("hypot", "self other", "hypot", ELEMENTWISE,
 def _lerp(xp: Any, self: Array, end: Array, weight: Any) -> Array:
     """From the nearer end, so that a weight of 1 gives exactly `end`."""
     way = end - self
+    if type(weight) is float and way.dtype.kind in "fc":  # in one array, where three have no room
+        near = abs(weight) < 0.5
+        way *= weight if near else weight - 1
+        way += self if near else end
+        return narrow(xp, way, self)
     if not hasattr(weight, "dtype") or isinstance(weight, np.generic):
         near = abs(weight) < 0.5
         return narrow(xp, self + way * weight if near else end - way * (1 - weight), self)
