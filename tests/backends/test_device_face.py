@@ -228,3 +228,16 @@ def test_memory_by_its_former_names(device: str) -> None:
         with pytest.warns(FutureWarning, match="resets /all/ peak"):
             getattr(cugrad.cuda, f"reset_max_memory_{name}")(device)
     cugrad.cuda.ipc_collect()
+
+
+@pytest.mark.parametrize("weight", [0.1, 0.9])
+def test_lerp_by_a_number_takes_one_array(weight: float) -> None:
+    """As a step of averages of weights does, where the device is nearly full."""
+    backend: Any = cugrad.backends.get("simulated")
+    x = cugrad.ones(1 << 16, device="simulated")
+    y = x * 2
+    backend.synchronize()
+    backend.reset_peak_memory_stats()
+    before = backend.max_memory_allocated()
+    x.lerp_(y, weight)
+    assert backend.max_memory_allocated() - before <= x.nbytes + 512
