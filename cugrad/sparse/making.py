@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import dtypes
 from ..dtypes import dtype as DType
+from ..functions.calls.arguments import array_of
 from ..functions.calls.out import SPARSE, strided
 from ..functions.creation.factories import as_tensor, tensor, zeros
 from ..functions.creation.ranges import arange
@@ -115,6 +116,13 @@ def spdiags(diagonals: Tensor, offsets: Tensor, shape: Any, layout: Any = None) 
             [3, 2]])
     """
     check_layout(layout)
+    array_of(diagonals, "spdiags", "diagonals")
+    array_of(offsets, "spdiags", "offsets", 2)
+    if not isinstance(shape, (tuple, list)):
+        raise TypeError(
+            "spdiags(): argument 'shape' (position 3) must be tuple of ints, not "
+            f"{type(shape).__name__}"
+        )
     lines = diagonals.unsqueeze(0) if diagonals.dim() == 1 else diagonals
     which = offsets.reshape(-1)
     if len(shape) != 2:

@@ -67,7 +67,9 @@ def part(input: SparseTensor, index: Any) -> Tensor:
 
 
 def _sliced(input: Any, dim: int, entry: slice) -> SparseTensor:
-    """The elements that a slice has of one dim."""
+    """The elements that a slice has of one dim; ValueError for one that goes backwards."""
+    if entry.step is not None and entry.step <= 0:
+        raise ValueError("step must be greater than zero")
     every = range(*entry.indices(input.shape[dim]))
     sparse, places, values = input.sparse_dim(), input._indices(), input._values()
     size = [len(every) if d == dim else n for d, n in enumerate(input.shape)]
@@ -154,6 +156,8 @@ def joined(tensors: Sequence[Any], dim: int) -> SparseTensor:
 
 def _stacked(tensors: Sequence[Any], dim: int = 0) -> SparseTensor:
     """Sparse tensors along a new sparse dim."""
+    if not all(isinstance(x, SparseTensor) for x in tensors):
+        raise NotImplementedError("stack: want sparse tensors alone; call to_dense()")
     return joined([x.unsqueeze(dim) for x in tensors], dim)
 
 

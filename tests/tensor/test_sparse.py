@@ -173,6 +173,9 @@ torch.sparse.softmax(a.long(), 1)
 torch.sparse.softmax(y, 1)
 torch.sparse.spdiags(y, torch.tensor([0, 0, 1]), (3, 4))
 torch.sparse.spdiags(y, torch.tensor([0, 1]), (3, 4))
+torch.sparse.spdiags([[1, 2]], torch.tensor([0]), (2, 2))
+torch.sparse.spdiags(y, 0, (3, 4))
+torch.sparse.spdiags(y[:1], torch.tensor([0]), 3)
 """.strip().splitlines()
 REFUSED = """
 torch.exp(a)
@@ -188,6 +191,7 @@ a.masked_fill(a > 0, 0)
 y.to_sparse(layout=torch.strided)
 a.norm(-1)
 a.any(1)
+torch.stack([a, y])
 """.strip().splitlines()
 
 
@@ -347,6 +351,13 @@ def test_changes_in_place_that_a_sparse_tensor_has_not_say_so(device: str) -> No
     for change in (lambda x: x.sin_(), lambda x: x.exp_(), lambda x: x.neg_()):
         with pytest.raises(NotImplementedError, match="_: got a sparse tensor, want a dense one"):
             change(x)
+
+
+@pytest.mark.parametrize("step", [0, -1])
+def test_slices_go_forward(step: int) -> None:
+    for x in (names(cugrad)["a"], names(cugrad)["y"]):
+        with pytest.raises(ValueError, match="greater than zero"):
+            x[:, ::step]
 
 
 def test_softmax_and_diagonals_have_gradients_of_any_order() -> None:
