@@ -105,7 +105,8 @@ def run(
     env: dict[str, Any] = {"t": lib, "log": [], "np": np, **(names or {})}
     env["context"] = functools.partial(context, env)
     named = re.findall(r"\bt\.(b?float\d+|complex\d+)", source)
-    seen = Seen(named=frozenset(named + ["float32"] * ("t.int64" in source)))
+    single = "t.int64" in source or ".float()" in source
+    seen = Seen(named=frozenset(named + ["float32"] * single))
     env["strides"] = seen.strides
 
     def probe() -> None:
