@@ -416,6 +416,7 @@ def row(name: str, inputs: str, forward: Any, kind: str = NONE, **columns: Any) 
 def _raw_function(op: Op) -> Callable[..., Any]:
     forward, single = op.forward, len(op.outputs) == 1 and not op.many
     alone, pair = len(op.inputs) == 1, len(op.inputs) == 2
+    functions: dict[type, Callable[..., Any]] = {}  # the row's forward, by the kind of its arrays
 
     if op.variadic:
 
@@ -434,13 +435,20 @@ def _raw_function(op: Op) -> Callable[..., Any]:
         def call(*args: Any, **params: Any) -> Any:
             if batched.HIDING:
                 args = _unified(args, params)
-            kind, backend = type(args[0]), None
+            kind = type(args[0])
             if alone or pair and len(args) > 1 and type(args[1]) is kind:
-                backend = BY_ARRAY_TYPE.get(kind)
-            if backend is None:
-                backend, args = _on_one_backend(args)
+                function = functions.get(kind)
+                if function is not None:
+                    value = function(*args, **params)
+                    if type(value) is kind:
+                        return value
+                    wrap = BY_ARRAY_TYPE[kind].wrap
+                    return wrap(value) if single else tuple(map(wrap, value))
+            backend, args = _on_one_backend(args)
             if backend.runs_rows:
                 value = backend.run_row(op, args, params)
+                if BY_ARRAY_TYPE.get(kind) is backend:
+                    functions[kind] = backend.row_function(op)
             else:
                 value = forward(backend.xp, *args, **params)
             return backend.wrap(value) if single else tuple(map(backend.wrap, value))

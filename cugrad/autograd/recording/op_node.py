@@ -74,7 +74,9 @@ class OpPlan:
 
     def _vjp_raw(self, node: OpNode, g: Any, saved: tuple[Any, ...] | None = None) -> Any:
         """The gradients of the inputs, arrays from arrays; `saved` if that has been read."""
-        return self._vjp(node, g, raw, saving.arrays(node) if saved is None else saved)
+        if saved is None:
+            saved = saving.arrays(node) if node.saved else ()
+        return self._vjp(node, g, raw, saved)
 
     def vjp_recorded(self, node: OpNode, g: Any) -> Any:
         """The gradients of the inputs, Tensors from Tensors, so that they can be differentiated.
@@ -105,12 +107,16 @@ class OpPlan:
 
     def _adapted(self, m: Any, node: OpNode, grads: Any) -> Any:
         shapes, _, dtypes, _, _ = node.meta
-        return tuple(
-            [
-                None if edge is None or x is None else _adapt(m, x, shape, dtype)
-                for edge, x, shape, dtype in zip(node.edges, grads, shapes, dtypes, strict=True)
-            ]
-        )
+        results = []
+        for edge, x, shape, dtype in zip(node.edges, grads, shapes, dtypes, strict=True):
+            if edge is None:
+                x = None
+            elif x is not None:
+                array = x._array if m is recorded else x
+                if array.shape != shape or array.dtype is not dtype:
+                    x = _adapt(m, x, shape, dtype)
+            results.append(x)
+        return tuple(results)
 
 
 def _conj(m: Any, g: Any) -> Any:

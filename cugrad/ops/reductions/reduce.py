@@ -81,6 +81,8 @@ row(
 
 def _sum_to_shape(xp: Any, self: Any, shape: Shape) -> Any:
     lead = self.ndim - len(shape)
+    if lead and 1 not in shape and self.shape[0] > 1:  # the common case, such as a bias
+        return xp.sum(self, tuple(range(lead)), None, False)
     axes = tuple(range(lead)) + tuple(
         [i + lead for i, n in enumerate(shape) if n == 1 and self.shape[i + lead] != 1]
     )
