@@ -447,7 +447,7 @@ def _raw_function(op: Op) -> Callable[..., Any]:
             backend, args = _on_one_backend(args)
             if backend.runs_rows:
                 value = backend.run_row(op, args, params)
-                if BY_ARRAY_TYPE.get(kind) is backend:
+                if kind in BY_ARRAY_TYPE and BY_ARRAY_TYPE[kind] is backend:
                     functions[kind] = backend.row_function(op)
             else:
                 value = forward(backend.xp, *args, **params)

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, overload
 
-from ...backends import backend_of
+from ...backends import BY_ARRAY_TYPE, backend_of
 from ...backends.lending.queues import StreamsInOrder, stretches
-from ...backends.several import there, zeros_like
+from ...backends.several import several, there, zeros_like
 from ...runtime.frames import warn_user
 from ...runtime.kept import NOTHING
 from ...tensor import Tensor, make
@@ -329,7 +329,10 @@ def _target(x: Any) -> Any:
 
 def _roots(outputs: tuple[Any, ...], gradients: Any, create_graph: bool) -> Edges:
     """Pairs of edge and gradient, which backward starts with."""
-    vectors = _vectors(outputs, gradients)
+    if len(outputs) == 1 and isinstance(gradients, Tensor):
+        vectors = [_vector(outputs[0], gradients, 0)]
+    else:
+        vectors = _vectors(outputs, gradients)
     recording = create_graph or bool(state.levels)
     roots = []
     for i, (out, v) in enumerate(zip(outputs, vectors, strict=True)):
@@ -360,7 +363,7 @@ def _vectors(
     return vectors
 
 
-def _vector(out: Any, g: Any, i: int, is_batched: bool) -> Tensor | None:
+def _vector(out: Any, g: Any, i: int, is_batched: bool = False) -> Tensor | None:
     if type(out) is Tensor is type(g) and not is_batched and _is_alike(out._array, g._array):
         return g  # the common case, without what an error would name
     if isinstance(out, GradientEdge):
@@ -412,6 +415,8 @@ def _is_alike(a: Any, b: Any) -> bool:
     """Whether two arrays have the same shape and dtype, and are in the same place."""
     if type(a) is not type(b) or a.shape != b.shape or a.dtype is not b.dtype:
         return False
+    if not several.devices and type(a) in BY_ARRAY_TYPE:
+        return True
     backend = backend_of(a)
     return backend is backend_of(b) and backend.device_index(a) == backend.device_index(b)
 
