@@ -65,8 +65,9 @@ def _plan(x: Array) -> KernelPlan | None:
 
 def copyto(dst: Array, src: Any, casting: str = "same_kind", where: Any = None) -> None:
     """NumPy's copyto."""
-    if where is None and type(src) is ndarray:
-        if (casting == "unsafe" or src.dtype == dst.dtype) and copy_into(dst, src) is not None:
+    if where is None and (type(src) is ndarray or type(src) in NUMBERS):
+        allowed = casting == "unsafe" or type(src) is ndarray and src.dtype == dst.dtype
+        if allowed and copy_into(dst, src) is not None:
             return
     order.copyto(dst, src, casting, where)
 
