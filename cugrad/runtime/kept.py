@@ -55,28 +55,33 @@ def kept(run: Callable[[], Any], *only: threading.local) -> Any:
     >>> cugrad.is_grad_enabled()
     True
     """
-    before = [(fields, fields.copy()) for fields in map(vars, only or LOCALS)]
+    fields = [*map(vars, only or LOCALS)]
+    before = [(each, each.copy()) for each in filter(None, fields)]
     try:
         try:
             return run()
         finally:
-            put_back(before)
+            put_back(fields, before)
     except BaseException:
-        put_back(before)
+        put_back(fields, before)
         raise
 
 
-def put_back(before: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
-    """Gives thread-locals, known by their dicts, the values of before."""
-    for fields, values in before:
-        if not values:
-            if fields:  # what was as in a new thread is so again
-                fields.clear()
-            continue
-        fields.update(values)
-        if len(fields) != len(values):
-            for name in fields.keys() - values.keys():
-                fields.pop(name, None)
+Fields = dict[str, Any]
+
+
+def put_back(fields: list[Fields], before: list[tuple[Fields, Fields]]) -> None:
+    """Gives thread-locals, known by their dicts, the values of before; the others had none."""
+    for each, values in before:
+        each.update(values)
+        if len(each) != len(values):
+            for name in each.keys() - values.keys():
+                each.pop(name, None)
+    if len([*filter(None, fields)]) != len(before):
+        had = [id(each) for each, _ in before]
+        for each in fields:
+            if each and id(each) not in had:  # what was as in a new thread is so again
+                each.clear()
 
 
 class Switch:

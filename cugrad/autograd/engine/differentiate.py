@@ -311,6 +311,8 @@ def _end(x: Any) -> Any:
 
 def _target(x: Any) -> Any:
     """The edge of a tensor, or gradient edge, whose gradient is asked for."""
+    if isinstance(x, Tensor) and x._requires_grad:
+        return edge_of(x)
     if isinstance(x, GradientEdge):
         node = x.node
         if isinstance(node, AccumulateGrad):
@@ -320,11 +322,9 @@ def _target(x: Any) -> Any:
         raise RuntimeError(
             f"all inputs have to be Tensors or GradientEdges, but got {type(x).__name__}"
         )
-    if not x._requires_grad:
-        if x.is_sparse and x.requires_grad:
-            return _target(x._values())
-        raise RuntimeError("One of the differentiated Tensors does not require grad")
-    return edge_of(x)
+    if x.is_sparse and x.requires_grad:
+        return _target(x._values())
+    raise RuntimeError("One of the differentiated Tensors does not require grad")
 
 
 def _roots(outputs: tuple[Any, ...], gradients: Any, create_graph: bool) -> Edges:
