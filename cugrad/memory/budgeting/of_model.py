@@ -47,6 +47,11 @@ class OfModel:
         if self._states is not None:
             self._states.empty()
 
+    def op_may_train(self, args: tuple[Any, ...]) -> None:
+        """An op begins that may be the first of a pass which reads what is trained."""
+        if self._states is not None:
+            self._states.adding.sees(args)
+
     def between_passes(self) -> None:
         """An op begins that is of no pass, behind one."""
         if self._states is not None:

@@ -53,6 +53,7 @@ class StepRecorder(RecipeRecorder):
         if counted and not task.running:
             if state.grad_enabled:
                 owner.op_will_begin(args)
+                owner.op_may_train(args)
             elif owner.turned:
                 counted = False
                 owner.between_passes()
@@ -93,6 +94,11 @@ class StepRecorder(RecipeRecorder):
 
 class WaitsRecorder(StepRecorder):
     """Sees, too, where compute waits for weights that come, or for gradients that leave."""
+
+    def node_begin(self, node: Any) -> None:
+        if not self.owner.turned:
+            self.owner._states.adding.turns()
+        super().node_begin(node)
 
     def range_begin(self, name: str, scope: str, nbytes: int, stream: Any, owner: Any) -> None:
         if name == STALL and self.owner._measuring is not None:

@@ -121,8 +121,12 @@ class Module(Called):
             parameter.requires_grad_(requires_grad)
         return self
 
+    _fills_gradients = False  # whether it was last told to set gradients to zero, which stay
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop every parameter's gradient, or fill it with zeros when `set_to_none` is False."""
+        if self._fills_gradients == bool(set_to_none):
+            self._fills_gradients = not set_to_none
         if not set_to_none:
             zero_gradients(self.parameters())
             return

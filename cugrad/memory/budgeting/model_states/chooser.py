@@ -12,6 +12,7 @@ from ..known_steps import as_measured, first_plan, shifted
 from ..measuring import BLOCK
 from ..planning import KEEP, RECOMPUTE, Forecaster, plan
 from ..rates import rates_of
+from .adding import Adding
 from .between import Between
 from .choosing import AS_FAST, KINDS, Candidate, Forecasts, MeasuredStep, ModelParts
 from .inventory import Inventory
@@ -32,6 +33,7 @@ class Chooser:
 
     owner: budget
     inventory: Inventory
+    adding: Adding
     between: Between
     context: Any
     chosen: Candidate | None
@@ -43,14 +45,10 @@ class Chooser:
     _waits: bool  # whether the first step has shown that it needs all gradients
     _others: int  # bytes of the device that are not the model's
 
-    @property
-    def fills(self) -> bool:
-        """Whether the loop has said that gradients are set to zero, and stay: steps add to them."""
-        return any(getattr(each, "_fills_gradients", False) for each in self.inventory.optimizers)
-
     def _see(self, seen: Any, passes: int) -> None:
         """Takes what the first step has shown."""
-        before, step, zeroed = self.chosen, seen.step, getattr(self._seen, "zeroed", self.fills)
+        before, step = self.chosen, seen.step
+        zeroed = getattr(self._seen, "zeroed", self.adding.is_foreseen)
         assert before is not None
         n = len(step.events)
         self._note_when_whole(n)

@@ -12,6 +12,7 @@ from ...states.masters import steps_by_buckets
 from ...states.steps import home_of
 from ..known_steps import BudgetError, shifted
 from ..measuring import BLOCK, mark
+from .adding import Adding
 from .between import Between
 from .chooser import GAIN, Chooser
 from .choosing import Candidate, MeasuredStep
@@ -65,7 +66,7 @@ class StatesOfBudget(Chooser):
         self.measured: dict[int, float] = {}  # seconds, by place in `tried`
         self.settled = False  # whether no other choice will be tried
         self.passes = 0  # forward and backward, since the last step of an optimizer
-        self.between = Between(self)
+        self.adding, self.between = Adding(self), Between(self)
         self._handles: list[Any] = []
         self._paced_by: Any = None  # the optimizer whose steps are timed
         self._ends: list[Any] = []  # of steps with one choice
@@ -89,7 +90,7 @@ class StatesOfBudget(Chooser):
     @property
     def adds(self) -> bool:
         """Whether the pass that begins adds to gradients."""
-        return self.passes > 0 or getattr(self._seen, "zeroed", False)
+        return self.passes > 0 or getattr(self._seen, "zeroed", self.adding.from_start)
 
     @property
     def beside_step(self) -> int:
@@ -158,25 +159,17 @@ class StatesOfBudget(Chooser):
         return max(0, used - self.inventory.resident_now())
 
     def begin_step(self) -> None:
-        """A step begins. One that has gradients then, unlike the first, gets places of its own, and
-        so do steps that had no room with those of the ones before.
-        """
+        """A step begins. One that had no room with the places of those before gets others."""
         self.between.ends()
         seen, may_be = self._seen, not self._is_moving and grad_mode.grad_enabled
-        has_gradients = any(p._grad is not None for p in self.model.parameters())
-        if not has_gradients:
+        if not any(p._grad is not None for p in self.model.parameters()):
             self.passes = 0  # those before have been given up, if there were any
         if may_be and not self.passes and self.owner._lessons.lacking is not None:
             self._make_do()
             seen = self._seen
-        if seen is not None and not self.passes and not seen.adds and may_be:
-            if has_gradients:
-                seen.zeroed = True
-                self._go_on(self._chosen_anew())
+        if may_be:
+            self.adding.begins()
         self.let_go()
-        is_later = bool(self.passes) and not self.tried and len(self.optimizers) == 1
-        whole = [p._grad is not None for p in self.model.parameters() if p.requires_grad]
-        self.owner._lessons.adds_to_all = is_later and all(whole)
         if seen is None and not self.tried and may_be:
             self._begin_second() if self.passes else self._begin_first()
 
@@ -190,7 +183,7 @@ class StatesOfBudget(Chooser):
             if not least.is_like(chosen):
                 self._go_on(least)
             chosen = least
-        lessons.stepping, lessons.will_add = chosen.in_step + self._others, self.fills
+        lessons.stepping = chosen.in_step + self._others
         lessons.is_least = chosen.away == chosen.layout.count
 
     def _begin_second(self) -> None:
