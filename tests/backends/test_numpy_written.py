@@ -11,7 +11,7 @@ import pytest
 import cugrad as torch
 from cugrad.backends import get
 from cugrad.backends.numpy import rows
-from cugrad.backends.numpy.written import reductions, registry
+from cugrad.backends.numpy.written import quotients, reductions, registry
 from cugrad.dtypes import bfloat16
 from cugrad.nn import functional as F
 from cugrad.ops.table import TABLE, raw
@@ -276,3 +276,24 @@ def test_training_takes_what_is_written() -> None:
             sys.setprofile(None)
         tables = [registry.FORWARDS, registry.BACKWARDS]
         assert called >= {table[name].__code__ for table in tables if name in table}
+
+
+@pytest.mark.parametrize("name", ["remainder", "floor_divide"])
+def test_quotients_are_numpy_s_bit_by_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside whole quotients, at the ends of float32, and of blocks that are left to NumPy."""
+    monkeypatch.setattr(quotients, "BLOCK", 64)
+    rng, run = np.random.default_rng(7), rows.forward_of(TABLE[name], get("cpu").xp)
+    for scale in (1, 4, 24, 60):
+        sizes = 2.0 ** rng.integers(-scale, scale + 1, (2, 3000))
+        x, y = (rng.standard_normal((2, 3000)) * sizes).astype(np.float32)
+        x[::3] = np.round(x[::3] / y[::3]) * y[::3]
+        x[700:703] = np.inf, np.nan, -np.inf
+        y[703:707] = 0, -0.0, np.inf, np.nan
+        x[707:709] = 0, -0.0
+        for other in (y, -np.abs(y), 2, -0.3, 1e-30, 3e38, float(y[0])):
+            with np.errstate(all="ignore"):
+                number = other if isinstance(other, np.ndarray) else np.float32(other)
+                want = getattr(np, name)(x, number)
+            got = run(x, other)
+            assert np.array_equal(got, want, equal_nan=True)
+            assert (np.signbit(got) == np.signbit(want))[~np.isnan(want)].all()

@@ -129,8 +129,13 @@ def _difference(xp: Any, self: Array, other: Array) -> Array:
 
 def _huber(xp: Any, self: Array, other: Array, delta: float = 1.0) -> Array:
     d = _difference(xp, self, other)
-    size = xp.abs(d)
-    return narrow(xp, xp.where(size <= delta, d * d * 0.5, (size - 0.5 * delta) * delta), self)
+    return narrow(xp, _bent(xp, xp.abs(d), delta), self)
+
+
+def _bent(xp: Any, size: Array, bend: float) -> Array:
+    """Half the square up to `bend`, and from there on the line that goes on as it ends."""
+    least = xp.minimum(size, bend)
+    return least * (size - 0.5 * least)
 
 
 # hardtanh, not clamp: its derivative at delta itself is that of the line, as in PyTorch
@@ -145,7 +150,7 @@ row("huber", "self other", _huber, ELEMENTWISE, promote=FLOAT,
 def _smooth_l1(xp: Any, self: Array, other: Array, beta: float = 1.0) -> Array:
     d = _difference(xp, self, other)
     size = xp.abs(d)
-    return narrow(xp, xp.where(size < beta, d * d * 0.5 / beta, size - 0.5 * beta), self)
+    return narrow(xp, _bent(xp, size, beta) / beta if beta else size, self)
 
 
 row("smooth_l1", "self other", _smooth_l1, ELEMENTWISE, promote=FLOAT,

@@ -26,7 +26,7 @@ FORWARDS: dict[str, Function] = {}  # by row: the result of its inputs and param
 BACKWARDS: dict[str, Function] = {}  # by row: the gradients of all inputs, or None
 FEW: set[Function] = set()  # those that take operands of fewer elements, too
 OF_HALVES: set[str] = set()  # rows that are written for half precision alone
-MODULES = ("activations", "losses", "norms", "ordered", "reductions", "scores")
+MODULES = ("activations", "losses", "norms", "ordered", "quotients", "reductions", "scores")
 
 
 def forward(name: str, few: bool = False, halves: bool = False) -> Callable[[Function], Function]:
