@@ -292,7 +292,7 @@ def judged(loop: Loop, name: str = "simulated") -> Verdict:
     # as averages may between steps, and a look for which the limit is too small, which is said
     turns = [found for each in told for found in IN_EACH_TURN.findall(str(each.message))]
     most = max([limit, *(float(n) * 1024 ** " KM".index(k) * 1.001 for n, k in turns)])
-    if peak > most and not loop.averaged:
+    if peak > most:
         faults.append(f"{peak / limit - 1:.2%} over")
     if losses != expected:
         off = float(np.abs(np.subtract(losses, expected)).max() / max(map(abs, expected)))

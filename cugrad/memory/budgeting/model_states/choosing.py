@@ -343,11 +343,10 @@ class MeasuredStep:
                 added = candidate.layout.made(candidate.away, events)
                 placed[:, 1] += added.clip(max=candidate.placed(1, True)[0, 1])
         elif (candidate.window, candidate.away) == (before.window, before.away):
-            # as measured, but for the weights that come ahead once their order is known, and for
-            kinds = KINDS[: 2 if adds == self.added else 1]  # gradients where it adds to them now
-            for k, (kind, ahead) in enumerate(zip(kinds, (candidate.window, 0))):
+            # as measured, but for gradients where it adds to them now
+            for k, kind in enumerate(KINDS[: 2 if adds == self.added else 1]):
                 if candidate.places[kind] == before.places[kind]:
-                    placed[:, k] = np.minimum(placed[:, k], self.placed[:, k] + ahead)
+                    placed[:, k] = np.minimum(placed[:, k], self.placed[:, k])
         told = 0 if candidate.places["gradients"] == "device" else self.told
         stay = candidate.of_those_that_stay(events, adds=adds) + told
         return stay + placed.sum(axis=1) - self.there + (self.beside if adds else 0)
