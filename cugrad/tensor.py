@@ -55,9 +55,8 @@ flags_set = [0]  # how often a tensor that was there has come to require gradien
 class Rare:
     """What most tensors never have: hooks, a view's origin, the views of a base."""
 
-    __slots__ = (
-        "leaf", "post_hooks", "view", "views", "turned", "accumulator", "tangents", "stands_for",
-    )  # fmt: skip
+    __slots__ = ("leaf", "post_hooks", "view", "views", "turned", "accumulator", "tangents",
+                 "stands_for", "lifted")  # fmt: skip
 
     def __init__(self) -> None:
         self.leaf: Any = None  # the hooks of a leaf, a NodeRare; other tensors' sit at their node
@@ -68,6 +67,7 @@ class Rare:
         self.accumulator: weakref.ref[Any] | None = None
         self.tangents: dict[Any, Tensor | None] | None = None  # by level of forward mode
         self.stands_for: Tensor | None = None  # the leaf to which its gradient goes, as of a copy
+        self.lifted = False  # a leaf to the function that a transform has given it to
 
     def tell_views(self, requires_grad: bool) -> None:
         """Has the views that have no history require gradients as their base does now."""

@@ -49,8 +49,22 @@ def _fresh(x: Any) -> Any:
         if level not in levels_of(x._array):
             x = recorded.vmap_lift(x, level)
     if x.requires_grad:
-        return x.view_as(x)
+        return _lifted(x)
     return _cut(x, lambda tangent: tangent).requires_grad_()
+
+
+def _lifted(x: Tensor) -> Tensor:
+    """The same elements, with a node that leads to `x`, for a function to which it is a leaf.
+
+    It is no view: one gets another node when its elements are changed, by an optimizer for one, and
+    gradients that are asked for behind that would not come to the one it had.
+    """
+    lifted = x.view_as(x)
+    view = None if lifted._rare is None else lifted._rare.view
+    if view is not None:
+        view.release(lifted)
+    lifted.rare.lifted = True
+    return lifted
 
 
 def _counted(argument: Any) -> Any:
@@ -395,7 +409,8 @@ def _pushed(
 def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
     """`func(*primals)`, and its derivative there as a function of tangents.
 
-    Each call of the derivative runs `func` again, in forward mode.
+    Each call of the derivative runs `func` again, in forward mode. RuntimeError where a primal was
+    changed in place meanwhile: the derivative where it was is not known any more.
 
     >>> import cugrad as torch
     >>> output, push = torch.func.linearize(torch.sin, torch.zeros(2))
@@ -404,8 +419,19 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
     """
 
     points, form = flatten(primals)
+    versions: list[int] = []
+
+    def note() -> None:
+        versions[:] = [0 if x.is_inference() else x._version for x in points]
 
     def jvp_fn(*tangents: Any) -> Any:
+        for i, (x, version) in enumerate(zip(points, versions, strict=True)):
+            if not x.is_inference() and x._version != version:
+                raise RuntimeError(
+                    f"linearize: primal:{i} of shape {list(x.shape)} was changed in place: it is "
+                    f"at version {x._version}, expected {version}. Call linearize again, or "
+                    "give it a copy (x.clone())"
+                )
         along, tangent_form = flatten(tangents)
         if tangent_form != form:
             raise RuntimeError(
@@ -424,8 +450,12 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
             check_dual(x, t)
         # as in PyTorch, no transform: a custom Function may be of any form
         how = False, False, False
-        return kept(lambda: _pushed(func, points, along, form, *how), state, running)[0][1]
+        pushed = kept(lambda: _pushed(func, points, along, form, *how), state, running)[0][1]
+        note()  # what the function itself changes, such as rows that are too long
+        return pushed
 
     for x in points:
         demand_tensor(x)
-    return func(*primals), jvp_fn
+    output = func(*primals)
+    note()
+    return output, jvp_fn

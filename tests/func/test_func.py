@@ -239,3 +239,78 @@ def test_functional_call_and_ensembles(lib: Any) -> None:
         F.functional_call(layer, [state, state], x)
     with pytest.raises(RuntimeError, match="at least one model"):
         F.stack_module_state([])
+
+
+CHANGES: dict[str, Any] = {
+    "in place": lambda w: w.mul_(2),
+    "by detach": lambda w: w.detach().mul_(2),
+    "by a view": lambda w: w[1:].mul_(2),
+    "by copy": lambda w: w.copy_(w.detach().flip(0)),
+    "not": lambda w: None,
+}
+POINTS: dict[str, Any] = {
+    "data": lambda lib: t(lib, M),
+    "leaf": lambda lib: t(lib, M).requires_grad_(),
+    "result": lambda lib: t(lib, M).requires_grad_() * 1,
+    "view": lambda lib: (t(lib, M).requires_grad_() * 1)[:, 1:],
+    "view of a leaf": lambda lib: t(lib, M).requires_grad_()[0],
+}
+WITHIN: dict[str, Any] = {
+    "nothing": lambda p: None,
+    "a change by detach": lambda p: p.detach().mul_(2),
+    "changes of a view": lambda p: p.detach()[:1].add_(1).mul_(3),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("within", WITHIN)
+def test_a_pullback_outlives_changes_of_its_point(
+    lib: Any, change: str, point: str, within: str
+) -> None:
+    """It is that of the point as it was: what it needs of the values says that they have changed,
+    which PyTorch does not see, and what needs none goes on.
+    """
+    F, w = func_of(lib), POINTS[point](lib)
+    factors = lib.arange(1.0, w.numel() + 1, dtype=lib.float64).reshape(w.shape)
+
+    def linear(p: Any) -> Any:
+        before = p * 1
+        WITHIN[within](p)
+        return ((before + p) * factors).sum()
+
+    _, pull = F.vjp(linear, w)
+    _, pull_square = F.vjp(lambda p: (p * p).sum(), w)
+    with lib.no_grad():
+        CHANGES[change](w)
+    one = lib.ones((), dtype=lib.float64)
+    assert plain(pull(one)[0]) == plain(2 * factors)
+    if change == "not":
+        assert plain(pull_square(one)[0]) == plain(2 * w)
+    elif lib is cugrad:
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            pull_square(one)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_an_argument_is_a_leaf_to_the_function(lib: Any, point: str) -> None:
+    F, w = func_of(lib), POINTS[point](lib)
+    for change in (lambda p: p.mul_(2), lambda p: p[:1].mul_(2), lambda p: p[..., 0].add_(1)):
+        with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
+            F.grad(lambda p, change=change: (change(p) * p[:1]).sum())(w)
+    assert plain(w) == plain(POINTS[point](lib))
+
+
+def test_linearize_wants_its_point_as_it_was() -> None:
+    """PyTorch has its values as constants; here the function runs anew."""
+    w = cugrad.ones(3)
+    _, push = cugrad.func.linearize(lambda p: (p**3).sum(), w)
+    assert push(w).item() == 9 == push(w).item()
+    w.mul_(2)
+    with pytest.raises(RuntimeError, match="primal:0 of shape .3. was changed in place"):
+        push(w)
+    table = cugrad.ones(3, 2) * 4
+    _, push = cugrad.func.linearize(  # which changes its point itself
+        lambda p: cugrad.nn.functional.embedding(cugrad.arange(2), p, max_norm=1.0).sum(), table
+    )
+    assert push(table).item() == push(table).item()

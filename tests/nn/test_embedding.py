@@ -138,3 +138,17 @@ def test_bags_are_pooled_as_in_pytorch(mode: str, kind: str) -> None:
     tolerance = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 1e-5, "float64": 1e-12}[kind]
     for got, want in zip(outcomes(cugrad), outcomes(torch), strict=True):
         np.testing.assert_allclose(got, want, tolerance, tolerance)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # PyTorch's own call
+def test_a_tangent_is_that_of_rows_that_were_shortened(lib: Any) -> None:
+    """As the gradient is: how rows were shortened is no part of the function."""
+    table = lib.tensor([[3.0, 4.0], [0.1, 0.2], [6.0, 8.0]], dtype=lib.float64)
+    numbers, along = lib.tensor([2, 0, 0]), lib.ones(3, 2, dtype=lib.float64)
+
+    def look(p: Any) -> Any:
+        return (lib.nn.functional.embedding(numbers, p, max_norm=1.0) ** 2).sum()
+
+    _, slope = lib.func.jvp(look, (table.clone(),), (along,))
+    assert slope.item() == pytest.approx(lib.func.grad(look)(table).sum().item())
+    assert slope.item() == pytest.approx(3 * 2 * 1.4)

@@ -265,6 +265,8 @@ def is_part_of_leaf(t: Tensor) -> bool:
     This makes no new node: it may be called between the number of an op and the node with it.
     """
     base = t if t._base is None else t._base
+    if base._rare is not None and base._rare.lifted:
+        return base._requires_grad
     return base._requires_grad and (base._node is None or base._node.grad_fn is None)
 
 
@@ -272,6 +274,11 @@ def is_part_of_recorded(t: Tensor) -> bool:
     """Whether a tensor is a view of one that requires gradients."""
     base = t._base
     return base is not None and base._requires_grad
+
+
+def _is_as_leaf(t: Tensor) -> bool:
+    """Whether a tensor is a leaf, or one to the function of a transform."""
+    return t.is_leaf or t._rare is not None and t._rare.lifted
 
 
 def check_inplace(t: Tensor, op_name: str) -> None:
@@ -285,12 +292,12 @@ def check_inplace(t: Tensor, op_name: str) -> None:
     view = None if t._rare is None else t._rare.view
     if view is not None and (t._requires_grad or view.base._requires_grad):
         view.check(t, "is being modified inplace")
-        if t._requires_grad and view.base.is_leaf:
+        if t._requires_grad and _is_as_leaf(view.base):
             raise RuntimeError(
                 "a view of a leaf Variable that requires grad is being used in an in-place "
                 f"operation. ({op_name}: use torch.no_grad(), or take the view of a copy)"
             )
-    if t._requires_grad and t.is_leaf:
+    if t._requires_grad and _is_as_leaf(t):
         raise RuntimeError(
             "a leaf Variable that requires grad is being used in an in-place operation. "
             f"({op_name}: use torch.no_grad() to change it without recording, or a copy)"

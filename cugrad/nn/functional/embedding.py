@@ -16,7 +16,7 @@ from ...functions.creation.factories import full, zeros
 from ...functions.creation.ranges import arange
 from ...functions.indexing.bounds import is_looked_at
 from ...sparse import SparseTensor
-from ...tensor import Tensor
+from ...tensor import Tensor, aliased
 
 __all__ = ["embedding", "embedding_bag", "one_hot"]
 
@@ -124,7 +124,12 @@ def _check_numbers(name: str, input: Tensor, weight: Tensor) -> None:
 
 
 def _shorten(weight: Tensor, input: Tensor, max_norm: float, norm_type: float) -> None:
-    """Rows that will be looked up get a norm of at most `max_norm`, in place."""
+    """Rows that will be looked up get a norm of at most `max_norm`, in place.
+
+    As the gradient is, the tangent is that of the rows as they are then.
+    """
+    if weight._rare is not None and weight._rare.tangents:
+        weight = aliased(weight)
     with no_grad():
         used = FUNCTIONS["unique"](input.reshape(-1))
         vectors = weight.index_select(0, used)
