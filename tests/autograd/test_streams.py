@@ -306,6 +306,92 @@ def test_an_interrupt_between_waits_leaves_no_pass_behind(
         cugrad.zeros(N, N, device="simulated").add_(1)
 
 
+class Reading(cugrad.autograd.Function):
+    """A function of the user's, whose backward does what it is given to do."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, act: Any) -> Any:
+        ctx.act = act
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        g = g * 2
+        ctx.act()
+        return g, None
+
+
+def acting(kind: str, act: Any, x: Any) -> Any:
+    """A result of `x`, in whose backward pass something acts: a hook of some kind."""
+    if kind == "Function":
+        return Reading.apply(x * 1, act) * 0.5
+    if kind == "unpack":
+        with cugrad.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: (act(), t)[1]):
+            return (x @ x).exp().log() - x @ x + x
+    y = x * 1
+    if kind == "tensor":
+        y.register_hook(lambda g: act())
+    elif kind == "pre":
+        y.grad_fn.register_prehook(lambda g: act())
+    elif kind == "post":
+        y.grad_fn.register_hook(lambda gi, go: act())
+    elif kind == "leaf":
+        x.register_hook(lambda g: act())
+    elif kind == "accumulated":
+        x.register_post_accumulate_grad_hook(lambda p: act())
+    elif kind == "callback":
+        queue = cugrad.autograd.Variable._execution_engine.queue_callback
+        y.register_hook(lambda g: queue(act))
+    return y
+
+
+KINDS = ["tensor", "pre", "post", "leaf", "accumulated", "Function", "unpack", "callback"]
+
+
+@pytest.mark.parametrize("busy", [False, True])
+@pytest.mark.parametrize("ends", ["never", "in the next"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stream_that_a_hook_sets_is_that_of_no_other_node(
+    b: Any, monkeypatch: pytest.MonkeyPatch, kind: str, ends: str, busy: bool
+) -> None:
+    """Of none behind it, nor of what comes behind the pass; and all is in order with it."""
+    if busy:
+        monkeypatch.setattr(SimulatedStream, "query", lambda stream: False)
+    opened: list[Any] = []
+    streams = [b.stream() for _ in range(2)]
+
+    def act() -> None:
+        if opened and ends != "never":
+            opened.pop().__exit__(None, None, None)
+        else:
+            opened.append(current(b, streams[len(opened) % 2]))
+            opened[-1].__enter__()
+
+    seen: list[Any] = []
+
+    def grads(act: Any) -> Any:
+        x = cugrad.linspace(0, 1, N * N, device="simulated").reshape(N, N).requires_grad_()
+        y = cugrad.ones(N, N, device="simulated", requires_grad=True)
+        z = acting(kind, act, x)
+        z = (acting(kind, act, z) if kind in ("tensor", "pre", "post", "Function") else z) @ y
+        (x.exp() * z).tanh().sum().backward()
+        seen.append(b.current_stream())
+        y.grad.mul_(2)
+        x.grad.mul_(2)
+        del z
+        b.xp.zeros((N, N))[:] = 1  # memory that the pass has freed
+        return x, y
+
+    with current(b, b.stream()) if busy else nullcontext():
+        here = b.current_stream()
+        got, want = grads(act), grads(lambda: None)
+        assert opened or ends != "never"
+        assert seen == [here, here] == [b.current_stream()] * 2
+        for mine, other in zip(got, want):
+            assert bool((mine.grad == other.grad).all())
+    opened.clear()
+
+
 WIRED = """
 import warnings
 warnings.simplefilter("ignore")
@@ -327,6 +413,12 @@ assert torch.cuda.current_stream() == torch.cuda.default_stream()
 with torch.cuda.stream(torch.cuda.Stream()):
     torch.cuda.set_stream(torch.cuda.Stream())
 assert torch.cuda.current_stream() == torch.cuda.default_stream()
+found = []
+v = x * 1
+v.register_hook(lambda g: torch.cuda.set_stream(torch.cuda.Stream()))
+v.grad_fn.register_hook(lambda gi, go: found.append(torch.cuda.current_stream()))
+(v @ v).sum().backward()
+assert [torch.cuda.current_stream(), *found] == [torch.cuda.default_stream()] * 2
 import threading
 inside, over, own = threading.Event(), threading.Event(), torch.cuda.Stream()
 def work():

@@ -12,6 +12,7 @@ from typing import Any
 
 from ...backends import backend_of
 from ...backends.copies import is_dense
+from ...backends.lending.queues import usual_again
 from ...backends.owners import has_all_alone
 from ...backends.several import several, there
 from ...errors import NoArray
@@ -91,6 +92,7 @@ class BackwardPass:
         self.number = next_pass()
         self.kind: type = Tensor  # of most gradients
         self._reached: set[Any] | None = None
+        self.streams: list[Any] = []  # that hooks have made current, and not others again
         self.visited: Any = None  # a node that runs, or has, of those for which there is `visit`
 
     def will_visit(self, edge: Any) -> bool:
@@ -287,6 +289,8 @@ class BackwardPass:
                     return None
         if rare is not None and rare.pre_hooks:
             gradients = run_pre_hooks(rare, gradients, self.recording)
+        if self.streams:
+            usual_again(self.streams)
         if node.is_freed:
             raise RuntimeError(FREED_TEXT)
         nothing = gradients[0] is None and all(x is None for x in gradients)
@@ -314,6 +318,8 @@ class BackwardPass:
                 results = [g if edge is not None and end_of(edge) in self.needed else None
                            for g, edge in zip(results, node.edges, strict=True)]  # fmt: skip
             results = run_post_hooks(rare, results, gradients, self.recording)
+        if self.streams:
+            usual_again(self.streams)
         if not self.keep_graph:
             node.release()
         return results
@@ -338,6 +344,8 @@ class BackwardPass:
                 return
         if hooks is not None and hooks.pre_hooks:
             (g,) = run_pre_hooks(hooks, [g], self.recording)
+        if self.streams:
+            usual_again(self.streams)
         if hooks is not None:  # which may have kept it, or made another
             count = getrefcount(g)
             exclusive = exclusive and count <= shared if g is original else count <= UNSHARED
@@ -355,6 +363,8 @@ class BackwardPass:
             observer.node_end(accumulator(leaf))
         if rare is not None and has_hooks(leaf):
             run_leaf_hooks(leaf, g)
+            if self.streams:
+                usual_again(self.streams)
 
 
 def wrapped(g: Any) -> Any:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, overload
 
 from ...backends import BY_ARRAY_TYPE, backend_of
-from ...backends.lending.queues import StreamsInOrder, stretches
+from ...backends.lending.queues import StreamsInOrder, hooked, stretches, usual_again
 from ...backends.several import several, there, zeros_like
 from ...runtime.frames import warn_user
 from ...runtime.kept import NOTHING
@@ -255,17 +255,23 @@ def run_backward(
 
     def pass_through() -> None:
         switch_grad(create_graph)
-        task.running = (*task.running, run)
+        task.running, hooked.switches = (*task.running, run), run.streams
         with backend.quiet(), watching, in_order:
-            for edge, g in roots:
-                run.send(edge, g)
-            run.run()
+            try:
+                for edge, g in roots:
+                    run.send(edge, g)
+                run.run()
+            finally:
+                if run.streams:
+                    usual_again(run.streams)
         for callback in run.callbacks:
             callback()
 
     try:
         passing(pass_through)  # what hooks have switched on and not off again ends with the pass
     finally:
+        if run.streams:  # of callbacks
+            usual_again(run.streams)
         run.callbacks.clear()  # they know the pass: a cycle
     if targets is None:
         return []

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...backends import backend_of
 from ...backends.batched.arrays import plain
+from ...backends.lending.queues import hooked, usual_again
 from ...backends.owners import root_of
 from ...dtypes import of as dtype_of
 from ...errors import InplaceError
@@ -81,10 +82,14 @@ class Packed:
 
     def restore(self) -> Tensor:
         """What the unpack hook returns, which must be a Tensor."""
+        switches = hooked.switches
+        count = 0 if switches is None else len(switches)
         if state.grad_enabled:
             tensor = unrecorded(partial(self.unpack, self.packed))
         else:
             tensor = self.unpack(self.packed)
+        if switches and len(switches) > count:
+            usual_again(switches, count)
         if not isinstance(tensor, Tensor):
             raise TypeError(
                 "Output of saved tensor unpack_hook expected to be a Tensor but got result of "

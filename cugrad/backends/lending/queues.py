@@ -20,7 +20,7 @@ from ...runtime.kept import OPEN, Switch, of_thread
 from ...runtime.sequence import seq_now
 from ..protocol import Event, Stream
 
-__all__ = ["Current", "StreamsInOrder", "stretches", "switched"]
+__all__ = ["Current", "StreamsInOrder", "hooked", "stretches", "switched", "usual_again"]
 
 MOST_STREAMS = 32  # that are remembered, as many as PyTorch has for a device
 MOST_STRETCHES = 8  # of one stream: older ones become one, with what is between them
@@ -58,11 +58,20 @@ class _StreamsHere(threading.local):
         self.open = _OpenStretches()
 
 
+class _SetByHooks(threading.local):
+    """The streams that a thread's backward pass has not made current itself: the contexts, the
+    streams before them, and the devices; None where no pass runs.
+    """
+
+    switches: list[tuple[Current, Stream, int | None]] | None = None
+
+
 stretches: list[Stretch] = []
 switched = [0]  # how often a stream was made current; 0: a program has but the default one
 _forgotten: dict[tuple[Any, int], Stretch] = {}  # what streams had that are remembered no more
 _passes: list[StreamsInOrder] = []  # that run
 _here = of_thread(_StreamsHere(), OPEN)
+hooked = of_thread(_SetByHooks())
 _lock = threading.RLock()
 
 
@@ -84,11 +93,28 @@ class Current(Switch):
 
     def change(self, before: Stream) -> None:
         switched[0] += 1
+        if hooked.switches is not None:
+            hooked.switches.append((self, before, self.backend.current_device()))
+            _follow(self.backend, self.index, self.stream, before)
         self._note(self.stream)
         for running in list(_passes):
             running.let_in(self.backend, self.index, self.stream)
 
     def put_back(self, before: Stream) -> None:
+        switches = hooked.switches
+        if switches:
+            switches[:] = [each for each in switches if each[0] is not self]
+        self._note(before)
+
+    def ends(self, before: Stream, device: int | None) -> None:
+        """What was current before is so again, behind what was queued meanwhile: no one else will
+        see to it.
+        """
+        with self.backend.use_device(self.index):
+            _follow(self.backend, self.index, before, self.backend.current_stream())
+            self.backend.use_stream(before).__enter__()
+        if device is not None and device != self.backend.current_device():
+            self.backend.set_device(device)
         self._note(before)
 
     def _note(self, stream: Stream) -> None:
@@ -218,6 +244,22 @@ class StreamsInOrder:
             _wait(backend, index, other, here)
         for here in self._ended:
             here.synchronize()
+
+
+def usual_again(switches: list[tuple[Current, Stream, int | None]], count: int = 0) -> None:
+    """Makes current again what was so before hooks made other streams so, for good: when there were
+    so many of them.
+    """
+    while len(switches) > count:
+        context, before, device = switches[-1]
+        context.ends(before, device)
+        switches.pop()
+
+
+def _follow(backend: Any, index: int, stream: Stream, behind: Stream) -> None:
+    """A stream goes on behind another, but for those of a graph, which who captures it joins."""
+    if stream != behind and not (stream.is_capturing() or behind.is_capturing()):
+        _wait(backend, index, stream, behind)
 
 
 def _wait(backend: Any, index: int, stream: Stream, behind: Stream) -> None:
