@@ -161,17 +161,22 @@ def _run(
         for x, d in zip(leaves, dims, strict=True)
     ]
     level.mapped = [(weakref.ref(x), d) for x, d in zip(inside, dims, strict=True) if d]
+    by_id = {
+        id(x): (d, leaf, x._array)
+        for x, d, leaf in zip(inside, dims, leaves, strict=True)
+        if d is not None
+    }
     args, kwargs = unflatten(form, inside)
     with active(level):
         result = func(*args, **kwargs)
     outputs, shape = flatten(result)
     where = _places(func, out_dims, result)
-    by_id = {id(x): (d, leaf) for x, d, leaf in zip(inside, dims, leaves, strict=True)}
 
     def out(x: Any, d: Any) -> Any:
-        at, leaf = by_id.get(id(x), (None, None))
+        at, leaf, array = by_id.get(id(x), (None, None, None))
         as_it_came = at is not None and d in (at, at - leaf.ndim)
-        return leaf if as_it_came else _out(func, level, x, d)
+        # Another array is another shape, as after x.unsqueeze_(0), or memory that set_ has put.
+        return leaf if as_it_came and x._array is array else _out(func, level, x, d)
 
     return unflatten(shape, [out(x, d) for x, d in zip(outputs, where, strict=True)])
 

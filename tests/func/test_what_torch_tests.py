@@ -170,6 +170,24 @@ def test_errors_of_vmap_name_the_function(lib: Any) -> None:
         lib.vmap(lambda x: x)(x=x)  # arguments by name are not mapped over
 
 
+@pytest.mark.parametrize("name, args", [
+    ("unsqueeze_", (0,)), ("squeeze_", ()), ("squeeze_", (0,)), ("t_", ()), ("transpose_", (0, 1)),
+    ("swapaxes_", (0, 1)), ("swapdims_", (0, 1)), ("add_", (1,)), ("zero_", ()),
+])  # fmt: skip
+def test_an_argument_that_is_changed_is_a_result_as_it_has_become(
+    lib: Any, name: str, args: Any
+) -> None:
+    def changed(x: Any) -> Any:
+        return getattr(x, name)(*args)
+
+    x = lib.arange(6.0).reshape(2, 1, 3)
+    expected = lib.stack([changed(example.clone()) for example in x])
+    for dims, given in ((0, x.clone()), (1, x.clone().transpose(0, 1))):
+        assert lib.vmap(changed, in_dims=dims)(given).tolist() == expected.tolist()
+    found = lib.vmap(lambda x: (changed(x), x))(x.clone())
+    assert [each.tolist() for each in found] == [expected.tolist()] * 2
+
+
 def test_chunks_draw_the_same(lib: Any) -> None:
     def drawn(x: Any) -> Any:
         return x * 0 + lib.randn(2)

@@ -15,8 +15,9 @@ SHAPE = (3, 4, 3)
 ITEMS = [
     "1", "-1", "slice(1, None)", "slice(None, None, 2)", "slice(3, 1)", "None", "...", "[0, -1]",
     "T.tensor([[0], [1]])", "T.tensor(1)", "T.tensor(True)", "False", "[True, False, True]",
-    "T.tensor([1, 0, 1], dtype=T.uint8)", "[]", "np.int64(1)", "range(2)", "T.ones(3, 4) > 0",
-    "7", "T.tensor([9])", "1.5", "slice(None, None, -1)",
+    "T.tensor([1, 0, 1], dtype=T.uint8)", "T.tensor(1, dtype=T.uint8)",
+    "T.tensor(0, dtype=T.uint8)", "np.uint8(1)", "[]", "np.int64(1)", "range(2)",
+    "T.ones(3, 4) > 0", "7", "T.tensor([9])", "1.5", "slice(None, None, -1)",
 ]  # fmt: skip
 
 BYTES = "T.tensor([1, 0, 1], dtype=T.uint8)"
@@ -47,6 +48,21 @@ def test_every_pair_is_as_pytorch_has_it(first: str, assign: Any) -> None:
         if mine == "IndexError" and {"T.tensor([9])", "slice(3, 1)"} <= set(items):
             continue  # PyTorch does not look at an index when nothing is picked
         assert mine == theirs, items
+
+
+@pytest.mark.filterwarnings("default")
+def test_bytes_are_masks_with_a_warning_and_without_dims_too(lib: Any) -> None:
+    """A byte without dims is True or False, not a number: `x[mask.all()]`, say."""
+    for value, count in ((0, 0), (1, 1), (2, 1)):
+        byte = lib.tensor(value, dtype=lib.uint8)
+        for shape in ((), (2,), (2, 3)):
+            x = lib.ones(shape)
+            assert tuple(x[byte].shape) == (count, *shape)
+            x[byte] = 5
+            assert (x == (5 if count else 1)).all()
+    bytes_, x = lib.tensor([1, 0], dtype=lib.uint8), lib.arange(4.0).reshape(2, 2)
+    with pytest.warns(UserWarning, match="indexing with dtype torch.uint8 is now deprecated"):
+        assert x[bytes_].tolist() == [[0, 1]]
 
 
 def test_nested_lists_are_tuples(lib: Any) -> None:

@@ -13,6 +13,7 @@ from ...backends import BY_ARRAY_TYPE, backend_of
 from ...backends.batched.arrays import BatchedArray
 from ...backends.several import at_home, beside, there
 from ...ops.table import TABLE, raw
+from ...runtime.frames import warn_user
 from ...tensor import Tensor
 from .bounds import check_picks
 
@@ -20,6 +21,9 @@ __all__ = ["FULL", "parse", "picked"]
 
 Index = tuple[Any, ...]
 FULL = slice(None)
+BYTE_TEXT = (
+    "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead."
+)
 
 
 def parse(array: Any, index: Any, only_advanced: bool = False) -> tuple[Index | None, Index | None]:
@@ -153,10 +157,12 @@ def _item(array: Any, item: Any) -> Any:
         return operator.index(item)
     else:
         raise _not_an_index(item)
-    if not index.ndim and index.dtype.kind in "iu" and type(index) is not BatchedArray:
-        return int(index)
-    if index.dtype.char == "B":
+    if index.dtype.char == "B" and not isinstance(index, np.uint8):  # which is a number
+        if index.ndim:
+            warn_user(BYTE_TEXT)
         index = there(lambda x: x.astype(bool), index)
+    elif not index.ndim and index.dtype.kind in "iu" and type(index) is not BatchedArray:
+        return int(index)
     if index.dtype.kind not in "bi":
         raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
     backend = backend_of(array)
