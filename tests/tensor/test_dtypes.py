@@ -168,6 +168,10 @@ def test_casts_by_every_spelling(lib: Any) -> None:
             assert y.dtype == wanted
     assert x.to(lib.float32) is x and x.to(lib.float32, copy=True) is not x
     assert x.type() == "torch.FloatTensor" and x.type("torch.IntTensor").dtype == lib.int32
+    for default in (lib.float32, lib.float64):
+        lib.set_default_dtype(default)
+        assert {x.bool().type(kind).dtype for kind in (lib.Tensor, "torch.Tensor")} == {default}
+    lib.set_default_dtype(lib.float32)
     assert isinstance(x, lib.FloatTensor) and not isinstance(x, lib.LongTensor)
     assert lib.LongTensor([1, 2]).tolist() == [1, 2] and lib.DoubleTensor(2, 3).shape == (2, 3)
     assert lib.typename(x) == "torch.FloatTensor"

@@ -20,6 +20,7 @@ from ...backends.copies import in_its_order, order_of
 from ...backends.lending.pinned import pinned_memory
 from ...backends.lending.streams import lent_memory
 from ...backends.several import at_home, there
+from ...device import default_device
 from ...device import device as Device
 from ...tensor import Size, Tensor, make
 from ..calls.arguments import array_of, varargs
@@ -179,9 +180,12 @@ def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     """This tensor in another dtype; without one, the name of its type as PyTorch spells it.
 
     `dtype` may be such a name, "torch.DoubleTensor", or what has that name: `torch.DoubleTensor`.
+    `torch.Tensor` is the type that new tensors have by default.
     """
     if dtype is not None:
-        named = str(dtype)
+        named = "torch.Tensor" if dtype is Tensor else str(dtype)
+        if named == "torch.Tensor":
+            return to(self, default_device(), dtypes.get_default_dtype(), non_blocking)
         if not named.endswith("Tensor"):
             return to(self, dtype, non_blocking=non_blocking)
         place = next((each for each in ON_DEVICE if f".{each}." in named), "cpu")
