@@ -41,6 +41,8 @@ class device(Switch):
             raise TypeError(f"device(): got {type!r}, want a string such as 'cuda:0'")
         if own_index is not None and index is not None:
             raise RuntimeError(f"device(): got {type!r} and the index {index}, want one index")
+        if index is not None and index < 0:
+            raise RuntimeError(f"Device index must not be negative, got {index}")
         if name not in TYPES and name not in ELSEWHERE:
             raise RuntimeError(
                 f"Expected one of {', '.join(TYPES)} device type at start of device string: {name}"

@@ -68,7 +68,8 @@ def isclose(
     """
     array_of(input, "isclose"), array_of(other, "isclose", "other", 2)
     if input.dtype is not other.dtype:
-        raise RuntimeError(f"{input.dtype} did not match {other.dtype}: isclose wants one dtype")
+        kinds = [dtypes.type_name(x.dtype) for x in (input, other)]
+        raise RuntimeError(f"{kinds[0]} did not match {kinds[1]} (isclose)")
     for name, value in (("rtol", rtol), ("atol", atol)):
         if value < 0:
             raise RuntimeError(f"{name} must be greater than or equal to zero, but got {value}")

@@ -10,6 +10,7 @@ import numpy as np
 from ...backends import backend_of
 from ...backends.reclaimers import ask_when_full
 from ...dtypes import of as dtype_of
+from ...dtypes import type_name
 from ...ops.dims import broadcast_shapes, mismatch
 from ...ops.promotion import SCALARS, check_numbers, meet, refuse, share_device
 from ...ops.table import ELEMENTWISE, Op
@@ -18,6 +19,10 @@ from ...tensor import Tensor
 from ..mode import state
 
 PYTHON_NUMBERS = (float, int)  # they are on every device
+NEGATION_TEXT = (
+    "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a "
+    "mask, use the `~` or `logical_not()` operator instead."
+)
 
 __all__ = [
     "explain", "first_array", "not_a_tensor", "number", "plain", "read_inputs", "run_forward",
@@ -145,8 +150,11 @@ def run_forward(
     except TypeError as error:
         if op.ufunc is None and "for the input types" not in str(error):
             raise
-        kinds = dict.fromkeys(str(dtype_of(x.dtype)) for x in arrays if hasattr(x, "dtype"))
-        raise NotImplementedError(f"{op.name}: not implemented for {', '.join(kinds)}") from None
+        kinds = dict.fromkeys(type_name(dtype_of(x.dtype)) for x in arrays if hasattr(x, "dtype"))
+        if op.name == "neg" and "Bool" in kinds:
+            raise NotImplementedError(NEGATION_TEXT) from None
+        of = "', '".join(kinds)
+        raise NotImplementedError(f"\"{op.name}\" not implemented for '{of}'") from None
     return value, arrays, compute
 
 

@@ -117,7 +117,7 @@ def normal_(
     """Fills a tensor from the normal distribution; RuntimeError for a negative `std`."""
     mean, std = _numbers("normal_", mean=mean, std=std)
     if std < 0:
-        raise RuntimeError(f"normal_ expects std >= 0.0, but found std {std}")
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
     told = source_of(generator), self._array.shape, _float_dtype("normal_", self.dtype)
     return overwritten(self, lambda out: draw.normal(*told, self.device, mean, std, out))
 

@@ -437,11 +437,16 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
             raise TypeError(
                 f"complex(): argument '{name}' must be Tensor, not {type(value).__name__}"
             )
-    fits = real.dtype.is_floating_point and real.dtype is not dtypes.bfloat16
-    if real.dtype is not imag.dtype or not fits:
+    kinds = [dtypes.type_name(x.dtype) for x in (real, imag)]
+    if not {"Half", "Float", "Double"}.issuperset(kinds):
         raise RuntimeError(
-            "Expected both inputs to be Half, Float or Double tensors of one dtype but got "
-            f"{real.dtype} and {imag.dtype}"
+            "Expected both inputs to be Half, Float or Double tensors but got "
+            f"{kinds[0]} and {kinds[1]} (complex)"
+        )
+    if real.dtype is not imag.dtype:
+        raise RuntimeError(
+            f"Expected object of scalar type {kinds[0]} but got scalar type {kinds[1]} for second "
+            "argument"
         )
     if real.dtype.itemsize == 2:  # there is no complex number of halves
         real, imag = real.float(), imag.float()

@@ -218,11 +218,14 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     """
     array = array_of(indices, "unravel_index", "indices")
     if array.dtype.kind not in "iu":
-        raise ValueError(
+        raise TypeError(
             f"expected 'indices' to be integer dtype, but got {indices.dtype} (unravel_index)"
         )
     if isinstance(shape, Tensor):
-        shape = shape.tolist()
+        raise TypeError(
+            f"expected 'shape' to be int or sequence of ints, but got {type(shape)} "
+            "(unravel_index: use shape.tolist())"
+        )
     extents = D.int_tuple(shape)
     if any(n < 0 for n in extents):
         raise ValueError(f"'shape' cannot have negative values, but got {extents}")

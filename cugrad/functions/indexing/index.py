@@ -157,8 +157,12 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
 def take(input: Tensor, index: Tensor) -> Tensor:
     """Elements of the flat tensor, in the shape of `index`."""
     array_of(input, "take")
+    if array_of(index, "take", "index", 2).dtype.name != "int64":
+        raise RuntimeError(
+            f"take(): Expected a long tensor for index, but got {dtypes.type_name(index.dtype)}"
+        )
     flat = recorded.reshape(input, (input._array.size,))
-    if array_of(index, "take", "index", 2).ndim:
+    if index._array.ndim:
         return getitem(flat, index)
     return recorded.reshape(getitem(flat, recorded.reshape(index, (1,))), ())  # nothing waits
 
@@ -174,9 +178,10 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
         )
     # a tensor without dims is one of a single place
     size = array.size if dim is None else (array.shape or (1,))[D.canonical_dim(dim, array.ndim)]
-    if picks.dtype.kind != "i":
+    if picks.dtype.name != "int64":
         raise RuntimeError(
-            f"torch.take_along_dim(): dtype of indices should be Long but got {indices.dtype}"
+            "torch.take_along_dim(): dtype of indices should be Long but got "
+            f"{dtypes.type_name(indices.dtype)}"
         )
     check_integers("take_along_dim", picks, size, dim or 0, RuntimeError, -size)
     indices = make(picks % max(size, 1))

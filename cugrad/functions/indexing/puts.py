@@ -10,7 +10,7 @@ from ...autograd.recording.inplace import apply_inplace
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...backends.several import are_away, at_home, several
-from ...dtypes import bool_, is_differentiable
+from ...dtypes import bool_, is_differentiable, type_name
 from ...ops import dims as D
 from ...ops.index import is_mask
 from ...ops.table import TABLE
@@ -44,7 +44,8 @@ def check_dtypes(input: Tensor, values: Tensor) -> None:
     if values._array.dtype != input._array.dtype:
         raise RuntimeError(
             "Index put requires the source and destination dtypes match, got "
-            f"{input.dtype} for the destination and {values.dtype} for the source."
+            f"{type_name(input.dtype)} for the destination and {type_name(values.dtype)} for the "
+            "source."
         )
 
 
@@ -126,11 +127,13 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     array = array_of(input, "put_")
     where, values = array_of(index, "put_", "index", 2), array_of(source, "put_", "source", 3)
     if where.dtype.name != "int64":
-        raise RuntimeError(f"put_(): Expected a long tensor for index, but got {index.dtype}")
+        raise RuntimeError(
+            f"put_(): Expected a long tensor for index, but got {type_name(index.dtype)}"
+        )
     if values.dtype != array.dtype:
         raise RuntimeError(
             "put_(): self and source expected to have the same dtype, but got self.dtype = "
-            f"{input.dtype} and source.dtype = {source.dtype}"
+            f"{type_name(input.dtype)} and source.dtype = {type_name(source.dtype)}"
         )
     if where.size != values.size:
         raise RuntimeError(
@@ -159,7 +162,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     if values.dtype != array.dtype:
         raise RuntimeError(
             "masked_scatter_: expected self and source to have same dtypes but got "
-            f"{input.dtype} and {source.dtype}"
+            f"{type_name(input.dtype)} and {type_name(source.dtype)}"
         )
     if where.dtype.kind != "b":
         raise RuntimeError(f"masked_scatter_ only supports boolean masks, but got {mask.dtype}")

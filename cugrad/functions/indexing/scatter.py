@@ -12,7 +12,7 @@ from ...autograd.recording.inplace import apply_inplace
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
 from ...backends.several import at_home
-from ...dtypes import check_fits, is_differentiable
+from ...dtypes import check_fits, is_differentiable, type_name
 from ...ops import dims as D
 from ...ops.table import TABLE
 from ...tensor import Tensor, make
@@ -32,6 +32,7 @@ REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 
 def reach(function: str, input: Tensor, dim: int, index: Tensor) -> int:
     """The checks that gather and scatter share; the canonical dim."""
+    of = "input" if function == "gather" else "self"
     shape = array_of(input, function).shape
     extents = array_of(index, function, "index", 3).shape
     dim = D.canonical_dim(dim, len(shape))
@@ -40,7 +41,7 @@ def reach(function: str, input: Tensor, dim: int, index: Tensor) -> int:
         return dim
     if len(extents) != len(shape) and max(len(extents), len(shape)) > 1:
         raise RuntimeError(
-            "Index tensor must have the same number of dimensions as input tensor "
+            f"Index tensor must have the same number of dimensions as {of} tensor "
             f"({function}: got {len(extents)} and {len(shape)})"
         )
     for d, (n, m) in enumerate(zip(extents, shape)):
@@ -111,7 +112,9 @@ def _along(
         )
     if any(n > m for n, m in zip(extents or (1,), shape or (1,))):
         raise RuntimeError(
-            f"{function}: Expected index {list(extents)} to be no larger than src {list(shape)}"
+            f"Expected index {list(extents)} to be no larger than self {list(input._array.shape)} "
+            f"apart from dimension {dim} and to be no larger size than src {list(shape)} "
+            f"({function})"
         )
     return _restored(run(name, (_tall(input), _tall(index), _tall(src)), dim, *rest), input)
 
@@ -249,7 +252,7 @@ def _slices(
     if kind != array.dtype:
         raise RuntimeError(
             f"{function}(): self and source expected to have the same dtype, but got (self) "
-            f"{input.dtype} and (source) {source.dtype}"
+            f"{type_name(input.dtype)} and (source) {type_name(source.dtype)}"
         )
     check_index(function, index, array.shape[dim] if array.ndim else 1, dim, outside)
     many = source._array.ndim

@@ -273,7 +273,7 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     if kind is not BOOL and kind != np.uint8:
         raise RuntimeError(
             "where expected condition to be a boolean tensor, but got a tensor with dtype "
-            f"{condition.dtype}"
+            f"{dtypes.type_name(condition.dtype)}"
         )
     if not isinstance(input, Tensor) and not isinstance(other, Tensor):
         input = tensor(input, device=condition.device)  # Python's numbers in the default dtypes

@@ -15,7 +15,7 @@ from ...autograd.recording.record import recorded
 from ...autograd.recording.views import changed
 from ...backends import backend_of
 from ...backends.batched.arrays import raise_if_read
-from ...dtypes import is_floating
+from ...dtypes import is_floating, type_name
 from ...ops.table import TABLE
 from ...tensor import Tensor
 from ..calls.arguments import array_of
@@ -57,16 +57,19 @@ def polar(abs: Tensor, angle: Tensor) -> Tensor:
     tensor([2.+0.j])
     """
     for x, name, place in ((abs, "abs", 1), (angle, "angle", 2)):
-        kind = array_of(x, "polar", name, place).dtype
-        if kind not in (np.float32, np.float64):
-            raise RuntimeError(
-                "Expected both inputs to be Half, Float or Double tensors but got "
-                f"{kind.name} for {name!r}"
-            )
+        array_of(x, "polar", name, place)
+    kinds = [type_name(x.dtype) for x in (abs, angle)]
+    if kinds == ["Half", "Half"]:
+        raise NotImplementedError("\"polar\" not implemented for 'Half'")
+    if not {"Float", "Double"}.issuperset(kinds):
+        raise RuntimeError(
+            "Expected both inputs to be Half, Float or Double tensors but got "
+            f"{kinds[0]} and {kinds[1]} (polar)"
+        )
     if abs.dtype is not angle.dtype:
         raise RuntimeError(
-            f"Expected object of scalar type {abs.dtype} but got scalar type {angle.dtype} for "
-            "second argument"
+            f"Expected object of scalar type {kinds[0]} but got scalar type {kinds[1]} for second "
+            "argument"
         )
     if abs.shape != angle.shape:
         abs, angle = broadcast_tensors(abs, angle)

@@ -9,7 +9,7 @@ from ... import dtypes
 from ...autograd.autocast import autocasts
 from ...autograd.recording.operands import number
 from ...autograd.recording.record import recorded
-from ...dtypes import as_dtype
+from ...dtypes import as_dtype, type_name
 from ...ops.dims import canonical_dim, canonical_dims, reduced_dims
 from ...tensor import Tensor
 from ..calls.arguments import array_of, cast, lifted, varargs
@@ -54,13 +54,13 @@ def mean(
         if not (dtype.is_floating_point or dtype.is_complex):
             raise RuntimeError(
                 "mean(): could not infer output dtype. Optional dtype must be either a floating "
-                f"point or complex dtype. Got: {dtype}"
+                f"point or complex dtype. Got: {type_name(dtype)}"
             )
         input = cast(input, dtype)
     elif array.dtype.kind in "biu":
         raise RuntimeError(
             "mean(): could not infer output dtype. Input dtype must be either a floating point or "
-            f"complex dtype. Got: {input.dtype}; convert it first, for example x.float()"
+            f"complex dtype. Got: {type_name(input.dtype)}; convert it first, for example x.float()"
         )
     return recorded.mean(input, None if dim is None else reduced_dims(dim, array.ndim), keepdim)
 

@@ -8,7 +8,7 @@ from typing import Any
 from ...autograd.recording.inplace import apply_inplace
 from ...autograd.recording.record import recorded
 from ...backends import backend_of
-from ...dtypes import check_fits, int64
+from ...dtypes import check_fits, int64, type_name
 from ...errors import NoArray
 from ...ops import dims as D
 from ...ops.table import TABLE
@@ -176,12 +176,13 @@ def _fill(input: Tensor, mask: Tensor, value: Any) -> Any:
     kind = array_of(input, "masked_fill").dtype.kind
     if array_of(mask, "masked_fill", "mask", 2).dtype.kind != "b":
         raise RuntimeError(
-            f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype}"
+            "masked_fill_ only supports boolean masks, but got mask with dtype "
+            f"{type_name(mask.dtype).lower()}"
         )
     if isinstance(value, Tensor):
         if value._array.ndim:
             raise RuntimeError(
-                "masked_fill only supports a 0-dimensional value tensor, but got tensor with "
+                "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
                 f"{value._array.ndim} dimension(s)."
             )
         if value._array.dtype.kind == "c" and kind != "c":

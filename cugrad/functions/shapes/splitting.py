@@ -56,7 +56,7 @@ def _even_sizes(tensor: Tensor, size: Any, dim: int) -> tuple[tuple[int, ...], i
     n = shape[dim]
     size = D.one_int(size, "split_size")
     if size < 0:
-        raise RuntimeError(f"split expects split_size be non-negative, but got {size}")
+        raise RuntimeError(f"split expects split_size be non-negative, but got split_size={size}")
     if size == 0 and n:
         raise RuntimeError(
             f"split_size can only be 0 if dimension size is 0, but got dimension size of {n}"

@@ -14,7 +14,7 @@ from ...backends import backend_of
 from ...backends.batched.arrays import levels_of
 from ...backends.several import there
 from ...backends.wanted import known
-from ...dtypes import as_dtype
+from ...dtypes import as_dtype, type_name
 from ...dtypes import dtype as Dtype
 from ...ops import dims as D
 from ...ops.views.strided import address_of, is_complex_pairs, layout_of, storage_of
@@ -253,20 +253,7 @@ def _view_dtype(self: Tensor, dtype: Dtype) -> Tensor:
                 "dtype. (x.resolve_conj() and x.resolve_neg() make copies without them)"
             )
     if old != new:
-        if not array.ndim:
-            raise RuntimeError(
-                f"self.dim() cannot be 0 to view {self.dtype} as {dtype} (different element sizes)"
-            )
-        if layout_of(array)[-1] != 1 and array.size:
-            raise RuntimeError(
-                f"self.stride(-1) must be 1 to view {self.dtype} as {dtype} (different element "
-                f"sizes), but got {layout_of(array)[-1]}"
-            )
-        if array.shape[-1] * old % new:
-            raise RuntimeError(
-                f"self.size(-1) must be divisible by {new // old} to view {self.dtype} as {dtype} "
-                f"(different element sizes), but got {array.shape[-1]}"
-            )
+        _check_sizes(self, dtype, new // old)
     # the bits in another dtype: of no gradient, and no view that follows changes, as in PyTorch
     seen: Tensor = recorded.view_dtype(self.detach(), dtype.numpy)
     if seen._rare is not None and seen._rare.view is not None:
@@ -274,6 +261,26 @@ def _view_dtype(self: Tensor, dtype: Dtype) -> Tensor:
     if not state.inference and seen.is_inference():
         seen._counter = None
     return seen
+
+
+def _check_sizes(self: Tensor, dtype: Dtype, ratio: int) -> None:
+    """RuntimeError where a tensor cannot be seen as elements of another size, `ratio` as large."""
+    array = self._array
+    seen = f"to view {type_name(self.dtype)} as {type_name(dtype)} (different element sizes)"
+    if not array.ndim:
+        raise RuntimeError(f"self.dim() cannot be 0 {seen}")
+    steps = layout_of(array)
+    if steps[-1] != 1 and array.size:
+        raise RuntimeError(f"self.stride(-1) must be 1 {seen}, but got {steps[-1]}")
+    if not ratio:  # smaller ones, of which any element has a whole number
+        return
+    parts = [("size(-1)", array.shape[-1])]
+    if array.size and not levels_of(array):
+        parts += [("storage_offset()", storage_offset(self))]
+        parts += [(f"stride({d})", step) for d, step in enumerate(steps[:-1])]
+    for name, value in parts:
+        if value % ratio:
+            raise RuntimeError(f"self.{name} must be divisible by {ratio} {seen}, but got {value}")
 
 
 # Memory -------------------------------------------------------------------------------------------
@@ -354,7 +361,8 @@ def set_(
         return self
     array = array_of(source, "set_", "source")
     if array.dtype != self._array.dtype:
-        raise RuntimeError(f"set_: got source of {source.dtype}, want {self.dtype}")
+        was, is_now = type_name(self.dtype).lower(), type_name(source.dtype).lower()
+        raise RuntimeError(f"Could not set tensor of type {is_now} to a tensor of type {was}")
     elements: Tensor = make(lying(source))
     elements._counter = source.counter
     if size is not None:

@@ -157,7 +157,7 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     torch.Size([3, 4, 2])
     """
     ndim = array_of(input, "movedim").ndim
-    src, dst = D.canonical_dims(source, ndim), D.canonical_dims(destination, ndim)
+    src, dst = _distinct(source, ndim, "source"), _distinct(destination, ndim, "destination")
     if len(src) != len(dst):
         raise RuntimeError(
             "movedim: Invalid source or destination dims: source "
@@ -173,6 +173,14 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
 
 
 moveaxis = movedim
+
+
+def _distinct(dims: Any, ndim: int, name: str) -> tuple[int, ...]:
+    """Canonical dims; RuntimeError where one is named twice."""
+    try:
+        return D.canonical_dims(dims, ndim)
+    except RuntimeError as error:
+        raise RuntimeError(f"movedim: repeated dim in `{name}` ({list(dims)}): {error}") from None
 
 
 def broadcast_to(input: Tensor, size: Any) -> Tensor:

@@ -309,7 +309,7 @@ class _FractionalMaxPool(OverDims, Module):
         super().__init__()
         n, name = self.spatial, type(self).__name__
         if output_size is not None and output_ratio is not None:
-            raise ValueError(f"{name}: only one of output_size and output_ratio may be given")
+            raise ValueError(f"only one of output_size and output_ratio may be specified ({name})")
         if output_size is None and output_ratio is None:
             raise ValueError(
                 f"{name} requires specifying either an output size, or a pooling ratio"
