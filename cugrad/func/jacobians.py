@@ -122,6 +122,10 @@ def jacfwd(
         call = _partial(func, args, kwargs, where)
         primals = tuple(args[i] for i in where)
         points, form = flatten(primals)
+        if not points:
+            raise AssertionError(
+                "jacfwd: got no tensor to differentiate by: tensors must have at least one element"
+            )
         for x in points:
             demand_tensor(x)
         _demand_real("jacfwd: Expected all inputs", points)

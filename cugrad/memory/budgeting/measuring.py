@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from ...backends import Backend, backend_of
+from ..constants import Constant
 from ..geometry import is_alone
 from ..recomputing.recipes import Recipe
-from ..recomputing.values import Constant, Value
+from ..recomputing.values import Value
 from .planning import COMPRESS, DISK, KEEP, OFFLOAD, RECOMPUTE, Step, StepEvent, StepValue
 from .rates import Rates
 

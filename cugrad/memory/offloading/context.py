@@ -8,9 +8,11 @@ from typing import Any
 
 from ...autograd.graph import saved_tensors_hooks
 from ...autograd.recording.views import is_part_of_leaf
-from ...backends import backend_of
+from ...backends import BY_ARRAY_TYPE, backend_of
 from ...backends.batched.arrays import plain
 from ...tensor import Tensor, make
+from ..constants import Constant
+from ..geometry import root_of
 from ..report import Report, report_of
 from ..sizes import bytes_of, size
 from .engine import CopyEngine, engine_of
@@ -98,7 +100,7 @@ class _Offloading(saved_tensors_hooks):
             coded = options.codec is not None and options.codec.applies(array.dtype)
             if not coded or is_part_of_leaf(tensor):
                 options.counts.stats.already_on_host += array.nbytes
-                return tensor
+                return self._as_it_is(tensor)
         elif self.device_type not in (None, backend.device_type) and not backend.stands_in:
             return tensor
         elif is_part_of_leaf(tensor):
@@ -106,16 +108,30 @@ class _Offloading(saved_tensors_hooks):
             return tensor
         if self.filter is not None and not self.filter(tensor):
             options.counts.stats.keep("filter", array.nbytes)
-            return tensor
+            return self._as_it_is(tensor)
         index = backend.device_index(array)
         engine = engine_of(backend, index)
         self._engines[id(engine)] = engine
         with backend.use_device(index):
             packed = engine.pack(tensor, options)
-        return tensor if packed is None else packed
+        return self._as_it_is(tensor) if packed is None else packed
+
+    @staticmethod
+    def _as_it_is(tensor: Tensor) -> Any:
+        """What stays where it is, and is copied if it is to be changed in place; parameters are
+        not, nor what lies in a vmap.
+        """
+        array = tensor._array
+        if is_part_of_leaf(tensor) or type(array) not in BY_ARRAY_TYPE:
+            return tensor
+        return Constant(tensor, root_of(array))
 
     def unpack_hook(self, packed: Any) -> Tensor:
         """The tensor that was packed, with its strides, in one storage with its aliases."""
+        if isinstance(packed, Constant):
+            tensor = make(packed.array)
+            tensor._counter = packed.counter
+            return tensor
         if not isinstance(packed, SavedView):
             return packed
         engine = packed.engine
@@ -132,7 +148,8 @@ class save_on_cpu(_Offloading):
 
     With `pin_memory` the copies go to page-locked memory on side streams, ahead of need, and the
     host waits for none of them; without, each copy is synchronous. Each storage is copied once,
-    whatever views of it are saved. Parameters and tensors that are on the host stay where they are.
+    whatever views of it are saved. Parameters and tensors that are on the host stay where they are;
+    the latter are copied when they are about to be changed in place.
     `offload` has the same engine and more to choose.
 
     Args:

@@ -11,8 +11,9 @@ from ...autograd.recording.operands import run_forward
 from ...backends import Backend, backend_of
 from ...errors import InplaceError
 from ...ops.table import Op
+from ..constants import Constant
 from ..geometry import array_at, root_of
-from .values import Constant, Value, ValueView, fills, remember
+from .values import Value, ValueView, fills, remember
 
 __all__ = ["Recipe", "rebuilt"]
 

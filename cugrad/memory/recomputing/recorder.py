@@ -11,9 +11,10 @@ from ...autograd.mode import pop_observer, push_observer, state
 from ...backends.batched import arrays as batched
 from ...runtime.kept import Switch
 from ...tensor import Tensor
+from ..constants import Constant
 from ..geometry import root_of
 from .recipes import Recipe
-from .values import Constant, Value, ValueView, fills, piece_of
+from .values import Value, ValueView, fills, piece_of
 
 __all__ = ["RecipeRecorder", "unrecorded_here"]
 

@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from ...autograd.engine.backward_pass import task
-from ...autograd.mode import watch_writes
-from ...autograd.recording.mirrors import written_with
 from ...backends import backend_of
 from ...backends.several import copy_of
-from ...tensor import Tensor
-from ..geometry import array_at, memory_of, root_of, span_of
+from ..constants import guard
+from ..geometry import array_at, memory_of, span_of
 
 if TYPE_CHECKING:
     from .recipes import Recipe
 
-__all__ = ["Constant", "Value", "ValueView", "fills", "piece_of", "remember", "returned"]
+__all__ = ["Value", "ValueView", "fills", "piece_of", "remember", "returned"]
 
 
 class Value:
@@ -88,7 +86,7 @@ class Value:
     def hold(self, root: Any) -> None:
         """Keeps the root, from which other values are made. No op has to make it again."""
         self.kept, self.away, self.recipe = root, None, None
-        _guard(root, self)
+        guard(root, self)
 
     def leave(self, away: Any) -> None:
         """Holds what stands for the root elsewhere; the root is kept no more."""
@@ -127,70 +125,6 @@ class ValueView(NamedTuple):
         xp = backend_of(root).xp
         flat = memory_of(xp, root)
         return array_at(xp, flat, self.offset, self.dtype, self.shape, self.strides)
-
-
-class Constant:
-    """An input that has no recipe: a parameter, a batch, noise.
-
-    The constant refers to the tensor, and copies it just before an op changes it in place. It does
-    not copy what the recipe's own op overwrites. Of a tensor whose bytes may be elsewhere it does
-    not hold the array, or that would have to stay.
-    """
-
-    __slots__ = ("held", "tensor", "root", "counter", "version", "__weakref__")
-
-    def __init__(self, tensor: Tensor, root: Any, overwrites: bool) -> None:
-        self.held = None if tensor._may_be_away else tensor._array
-        self.tensor, self.root = tensor if self.held is None else None, weakref.ref(root)
-        self.counter = tensor.counter
-        self.version = self.counter[0]
-        if not overwrites:
-            _guard(root, self)
-
-    @property
-    def array(self) -> Any:
-        """The elements, which come if they are elsewhere."""
-        return self.held if self.tensor is None else self.tensor._array
-
-    def save(self, root: Any) -> None:
-        """A storage is about to change."""
-        if self.root() is root and self.counter[0] == self.version:
-            self.held, self.tensor = copy_of(self.array, "K"), None
-            self.root, self.counter = weakref.ref(root_of(self.held)), [self.version]
-
-
-# By the id of a root: what needs it as it is. Another one may have the id of one that is gone.
-_guarded: dict[int, list[weakref.ref[Any]]] = {}
-_sweep = [256]
-
-
-def _guard(root: Any, holder: Any) -> None:
-    """Asks a holder to save what it needs of a storage before the storage is changed in place."""
-    if not _guarded:
-        watch_writes(_before_write, True)
-    refs = _guarded.setdefault(id(root), [])
-    refs.append(weakref.ref(holder))
-    if len(refs) % 64 == 0:  # of a parameter that never changes, for example
-        refs[:] = [ref for ref in refs if ref() is not None]
-    if len(_guarded) > _sweep[0]:
-        for (
-            key,
-            refs,
-        ) in _guarded.copy().items():  # a copy: the collector may run
-            if all(ref() is None for ref in refs):
-                _guarded.pop(key, None)
-        _sweep[0] = max(256, 2 * len(_guarded))
-
-
-def _before_write(tensor: Tensor) -> None:
-    for array in written_with(tensor):
-        root = root_of(array)
-        for ref in _guarded.pop(id(root), ()):
-            holder = ref()
-            if holder is not None:
-                holder.save(root)
-    if not _guarded:
-        watch_writes(_before_write, False)
 
 
 def piece_of(value: Value, array: Any, root: Any) -> ValueView:

@@ -74,11 +74,9 @@ def from_host(packed: Any) -> Any:
 
 def offload(**options: Any) -> Placement:
     options = {"min_bytes": 0, "keep_last": 0, **options}
-    copies: Any = None if "filter" in options or options["min_bytes"] else True
     return Placement(
-        lambda: memory.offload(**options), moves=True, copies=copies,
-        copies_on_host="compress" in options,
-    )  # fmt: skip
+        lambda: memory.offload(**options), moves=True, copies=True, copies_on_host=True
+    )
 
 
 PLACEMENTS = {
@@ -91,14 +89,16 @@ PLACEMENTS = {
         copies=True,
         copies_on_host=True,
     ),
-    "save_on_cpu": Placement(lambda: memory.save_on_cpu(), moves=True, copies=True),
+    "save_on_cpu": Placement(
+        lambda: memory.save_on_cpu(), moves=True, copies=True, copies_on_host=True
+    ),
     "save_on_cpu pinned": Placement(
-        lambda: memory.save_on_cpu(pin_memory=True), moves=True, copies=True
+        lambda: memory.save_on_cpu(pin_memory=True), moves=True, copies=True, copies_on_host=True
     ),
     "offload": offload(),
     "offload learns": offload(keep_last=None),
     "offload keeps some": offload(min_bytes=100, keep_last=600),
-    "offload as it comes": Placement(lambda: memory.offload(), copies=False),
+    "offload as it comes": Placement(lambda: memory.offload(), copies=True, copies_on_host=True),
     "offload lookahead 0": offload(lookahead=0),
     "offload lookahead huge": offload(lookahead=1 << 40),
     "offload backlog 0": offload(backlog=0, lookahead=300),

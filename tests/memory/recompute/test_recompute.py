@@ -13,9 +13,9 @@ import pytest
 import cugrad as torch
 from cugrad import memory
 from cugrad.backends import simulated
+from cugrad.memory import constants as kept
 from cugrad.memory.budgeting import context as budgeting
 from cugrad.memory.geometry import root_of
-from cugrad.memory.recomputing import values as kept
 from cugrad.memory.recomputing.recipes import Recipe
 from cugrad.nn import functional as F
 from tests.memory.offload import test_conformance as conformance
