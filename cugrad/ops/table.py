@@ -58,7 +58,7 @@ class Op:
         "holomorphic", "node_name", "_gradients", "doc", "many", "_counted", "inplace", "held",
         "inherits", "cost", "flops", "refuses", "fits", "public", "also", "out", "in_place",
         "widens", "passes", "dense", "lies", "number_first", "kernels", "demands", "numbers",
-        "_saves", "exact", "mirrors",
+        "_saves", "exact", "mirrors", "spared",
     )  # fmt: skip
 
     def __init__(
@@ -93,6 +93,7 @@ class Op:
         passes: int | None = None,
         kernels: tuple[int, int] = (0, 0),
         exact: str = "",
+        spared: bool = False,
         doc: str = "",
         **formulas: Formula,
     ) -> None:
@@ -123,6 +124,7 @@ class Op:
         self.lies = lying_as if dense == AS_INPUT else None  # as the first operands do
         self.widens = widens  # whether a host computes half precision in float32, rounded once
         self.passes = passes  # of the forward over its elements, where its code has more than calls
+        self.spared = spared  # a result that it saves is copied first where it is changed in place
         self.exact = exact  # an input of which a host rounds one number to half precision never
         self.kernels = kernels  # that a GPU has for its forward, and its gradients, if any
         self.node_name = node or _camel(name) + "Backward0"

@@ -31,7 +31,7 @@ from .texts.changes import can_change, text_of_change
 from .texts.known import tell_form
 from .texts.nodes import masks_of, number_mask
 from .texts.rows import is_fast, names_of, signature_of, text_of
-from .views import attach, changed, is_part_of_recorded
+from .views import attach, changed, is_part_of_recorded, spares
 
 __all__ = ["compile_change", "compile_function", "is_fast", "text_of"]
 
@@ -104,7 +104,7 @@ def compile_change(op: Op, backend: Any) -> Callable[..., Any] | None:
     own = {} if kept is None else {**kept.scope, "launches": kept.launches, **_formed_plans(op)}
     scope: dict[str, Any] = {
         "__name__": __name__, "writes_watched": writes_watched, "changed": changed,
-        "is_part_of_recorded": is_part_of_recorded, **_scope(op),
+        "is_part_of_recorded": is_part_of_recorded, "spares": spares, **_scope(op),
         **own, **{f"default_{n}": d for n, d in op.defaults.items()},
     }  # fmt: skip
     exec(compiled(text_of_change(op, kept)), scope)

@@ -24,7 +24,7 @@ from .op_node import NO_PARAMS, new_node, plan_of
 from .operands import explain, plain, read_inputs, run_forward
 from .record import lifted, observed
 from .texts.changes import FEW
-from .views import at_edge, changed, check_inplace, is_part_of_recorded, rebase
+from .views import at_edge, changed, check_inplace, is_part_of_recorded, rebase, spares
 
 __all__ = ["apply_inplace", "check_cast", "may_be_overwritten", "put"]
 
@@ -93,6 +93,8 @@ def may_be_overwritten(t: Tensor) -> bool:
     if mode == INFERRING:
         return True
     if t._counter is UNCOUNTED:
+        return False
+    if t._node is not None and spares(t):
         return False
     return mode == PLAIN or not (t._requires_grad or t._rare is not None and is_part_of_recorded(t))
 

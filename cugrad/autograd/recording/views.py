@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ...backends.several import copy_of
 from ...dtypes import is_differentiable
 from ...tensor import UNCOUNTED, Rare, Tensor, make
 from ..inference import inference_mode
 from ..mode import enable_grad, state, will_change, writes_watched
 from .mirrors import Mirror, mirrors_of, reflect, turn
-from .node import edge_of
+from .node import FREED, edge_of
 
 if TYPE_CHECKING:
     from ...ops.table import Op
@@ -276,6 +277,28 @@ def is_part_of_recorded(t: Tensor) -> bool:
     return base is not None and base._requires_grad
 
 
+def spares(t: Tensor) -> bool:
+    """Whether what a tensor shows is the result of a node that copies what it saved of it before
+    that is changed in place.
+    """
+    base = t if t._base is None else t._base
+    node = base._node
+    return node is not None and getattr(node.grad_fn.plan, "spared", False)
+
+
+def spare(t: Tensor) -> None:
+    """Such a node gets copies. Of what has changed since it was saved there is none."""
+    base = t if t._base is None else t._base
+    node = base._node.grad_fn
+    if node.saved is FREED:
+        return
+    counter, entries = base.counter, list(node.saved)
+    for index, entry in enumerate(entries):
+        if type(entry) is tuple and entry[1] is counter and counter[0] == entry[2]:
+            entries[index] = copy_of(entry[0], "K"), [0], 0, entry[3]
+    node.saved = tuple(entries)
+
+
 def _is_as_leaf(t: Tensor) -> bool:
     """Whether a tensor is a leaf, or one to the function of a transform."""
     return t.is_leaf or t._rare is not None and t._rare.lifted
@@ -285,6 +308,8 @@ def check_inplace(t: Tensor, op_name: str) -> None:
     """RuntimeError when autograd forbids changing `t` in place."""
     if writes_watched or state.before_write is not None:
         will_change(t)
+    if (t._node is not None or t._rare is not None) and spares(t):
+        spare(t)
     if not state.grad_enabled:
         if t._counter is UNCOUNTED and not state.inference:
             raise RuntimeError(INFERENCE_TEXT)
@@ -326,6 +351,8 @@ def will_be_changed(tensors: Iterable[Tensor]) -> list[Tensor]:
     for t in tensors:
         if watched:
             will_change(t)
+        if t._node is not None and spares(t):
+            spare(t)
         counter = t._counter
         if counter is not None and len(counter) == 1:
             counter[0] += 1

@@ -207,13 +207,15 @@ row("celu", "self", _celu, ELEMENTWISE, promote=FLOAT,
     refuses="c")  # fmt: skip
 
 # Piecewise linear ---------------------------------------------------------------------------------
-# The result tells the piece as well as the input does, and is what the next layer keeps anyway.
+# The result tells the piece as well as the input does, and is what the next layer keeps anyway. For
+# PyTorch, which keeps the input, the result may be changed in place: these rows are `spared`.
 
 row("leaky_relu", "self",
     lambda xp, self, negative_slope=0.01: narrow(xp,
         xp.where(self > 0, self, self * negative_slope), self),
     ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, result, negative_slope: m.where(result > 0, g, g * negative_slope),
+    spared=True,
     doc="self where positive, else negative_slope, which is not negative, times self",
     public=False, refuses="c")  # fmt: skip
 row("prelu_kernel", "self weight",
@@ -235,14 +237,14 @@ row("hardtanh", "self",
     ELEMENTWISE, widens=False,
     self=lambda m, g, result, min_val, max_val: m.where(
         (result <= _rounded(min_val, result)) | (result >= _rounded(max_val, result)), 0, g),
-    public=False,
+    public=False, spared=True,
     refuses="bc", fits="min_val max_val",
 )  # fmt: skip
 row("hardsigmoid", "self",
     lambda xp, self: narrow(xp, xp.clip(wide(xp, self) + 3, 0, 6) / 6, self),
     ELEMENTWISE, promote=FLOAT,
     self=lambda m, g, result: m.where((result > 0) & (result < 1), g / 6, 0),
-    public=False, refuses="c")  # fmt: skip
+    public=False, spared=True, refuses="c")  # fmt: skip
 
 
 def _hardswish(xp: Any, self: Array) -> Array:
@@ -257,12 +259,12 @@ row("hardswish", "self", _hardswish, ELEMENTWISE, promote=FLOAT,
 row("hardshrink", "self",
     lambda xp, self, lambd=0.5: xp.where((self >= -lambd) & (self <= lambd), 0, self),
     ELEMENTWISE, widens=False,
-    self=lambda m, g, result: m.where(m.eq(result, 0), 0, g), refuses="biuc",
+    self=lambda m, g, result: m.where(m.eq(result, 0), 0, g), refuses="biuc", spared=True,
     doc="0 where |input| <= lambd")  # fmt: skip
 row("softshrink", "self",
     lambda xp, self, lambd=0.5: narrow(xp, self - xp.clip(self, -lambd, lambd), self),
     ELEMENTWISE, widens=False,
-    self=lambda m, g, result: m.where(m.eq(result, 0), 0, g), public=False,
+    self=lambda m, g, result: m.where(m.eq(result, 0), 0, g), public=False, spared=True,
     refuses="biuc")  # fmt: skip
 
 

@@ -31,6 +31,8 @@ def function({signature}):
         {read}
         {unfit}
         _counter = self._counter
+        if (self._node is not None or self._rare is not None) and spares(self):
+            return None
         if _mode == {INFERRING}:
             _mode = {PLAIN}
         elif _counter is UNCOUNTED:
