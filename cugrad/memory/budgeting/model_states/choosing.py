@@ -23,9 +23,10 @@ KINDS = ("weights", "gradients", "states")
 # of the largest tensors in a window: copies and computing go on at once in the first of them
 PARTS, STREAMED = (4, 3, 2, 1), (12, 6, 4, 3, 2, 1)
 # the part of the copies that does not go on beside the rest, by windows of so many of the largest
-# tensors: as `offload_states(window=...)` shows of a GPT on the simulated device
+# tensors: as `offload_states(window=...)` shows on the simulated device; states that have no room
+# in half a window, which is four tensors, pass in pieces
 LOST = (1.0, 0.3, 0.0, 0.0, 0.0, 0.0)
-LOST_OF_STREAMS = (0.6, 0.54, 0.4, 0.03, 0.02, 0.0)
+LOST_OF_STREAMS = (0.2, 0.2, 0.2, 0.03, 0.02, 0.0)
 PIECES = 3  # of a window, in which states pass that are more than half of it
 ISSUED = 2, 4  # things that the host gives the device for each piece, and for each state in it
 SHARE = 16  # of the limit that a window may have, one part
@@ -418,13 +419,16 @@ class _StepForecast:
         seconds += beside * float(np.interp(held, at_once, lost))
         return max(seconds, self._issuing()), busy
 
+    def _passes_in_pieces(self, part: ModelPart) -> bool:
+        return self.in_pieces and bool(self.states) and 2 * part.states > self.window
+
     def _issuing(self) -> float:
         """Seconds in which the host gives the device what is to be done for states in pieces: the
         smaller these are, the more there are, and each takes as long as a copy of next to nothing.
         """
         if not self.states or self.places["states"] == "host" or not self.in_pieces:
             return 0.0
-        passing = [p for p in self.parts if 2 * p.states > self.window]
+        passing = [*filter(self._passes_in_pieces, self.parts)]
         pieces = sum([PIECES * p.states // self.window + 1 for p in passing])
         several = sum([PIECES * p.states / self.window * p.states / p.weights for p in passing])
         return (pieces * ISSUED[0] + several * ISSUED[1]) * self.of.rates.copy
@@ -435,8 +439,10 @@ class _StepForecast:
         slow = places["states"] == "disk" and of.rates.disk_back < UNUSED / 10
         come = self.states / (of.rates.disk_back if slow else self.back)
         out = of.rates.disk_out if slow else self.out
+        # a weight that is here leaves too, to be put back, before its states pass in pieces
         each = [
-            part.states / out * bool(self.states) + part.weights / self.out * bool(self.weights)
+            part.states / out * bool(self.states)
+            + part.weights / self.out * (bool(self.weights) or self._passes_in_pieces(part))
             for part in self.parts
         ]
         go = sum(each)
