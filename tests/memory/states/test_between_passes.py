@@ -172,3 +172,36 @@ def test_the_next_budget_knows_what_is_done_between_passes(between: Any) -> None
             with memory.budget(limit, model=model, optimizer=training.optimizers):
                 training.train(between, sees)
     assert max(peaks) <= limit
+
+
+def test_the_peak_is_that_of_every_turn() -> None:
+    """Also of one in which something was done that no plan is for, and had room."""
+    training, peaks = Training(), list[int]()
+    model: Any = cugrad.nn.ModuleList(training.nets)
+
+    def evaluates_once(training: Training) -> None:
+        if len(peaks) == 3:
+            training.evaluates()
+
+    def sees() -> None:
+        peaks.append(DEVICE.max_memory_allocated())
+        DEVICE.reset_peak_memory_stats()
+
+    with memory.budget(1 << 24, model=model, optimizer=training.optimizers) as plan:
+        training.train(evaluates_once, sees)
+    assert plan.peak() == max(peaks) == peaks[3]
+
+
+def test_room_for_the_step_is_kept_from_the_end_of_a_pass_on() -> None:
+    """What comes ahead of need has the rest."""
+    training = Training()
+    limit = int(0.4 * max(run(nothing, None, None)[1]))
+    model, room = cugrad.nn.ModuleList(training.nets), list[int]()
+
+    def looks(training: Training) -> None:
+        room.append(plan._limiter.own - plan._states.beside_step)
+
+    with memory.budget(limit, model=model, optimizer=training.optimizers) as plan:
+        training.train(looks)
+        assert plan._states.beside_step > 0
+    assert room == [0] * STEPS
