@@ -398,3 +398,12 @@ def test_a_change_says_what_it_is_written_to() -> None:
         written = written_with(t)
         assert all(any(v._array is w or v._array.base is w for w in written) for v in (x, y, z))
     assert len(written_with(other)) == 1
+
+
+def test_a_copy_of_a_conjugate_has_its_numbers(lib: Any) -> None:
+    """`view_as_real` refuses a conjugate; what copies need not."""
+    x = lib.tensor([1 + 2j, 3 - 1j], requires_grad=True)
+    y = lib.view_as_real_copy(x.conj())
+    assert y.tolist() == [[1, -2], [3, 1]]
+    (g,) = lib.autograd.grad((y * y).sum(), x)
+    assert g.tolist() == (2 * x).tolist()

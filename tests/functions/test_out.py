@@ -184,3 +184,21 @@ def test_copies_of_several_views_fill_several_outs(lib: Any, call: str) -> None:
     outs = lib.empty(2), lib.empty(2)
     eval("lib." + call, {"lib": lib, "x": lib.arange(4.0), "outs": outs})
     assert lib.cat(outs).tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("view", [
+    lambda x: x.diagonal(), lambda x: x.mT, lambda x: x[:, 1], lambda x: x.view(6),
+    lambda x: x.T[1:], lambda x: x.select(1, 1), lambda x: x.permute(1, 0),
+    lambda x: x.unfold(1, 2, 1),
+])  # fmt: skip
+@pytest.mark.filterwarnings("ignore:An output with one or more elements")
+def test_the_view_of_a_tensor_that_gets_another_shape(view: Any) -> None:
+    """It has no history any more, and says so; its elements are there."""
+    base = cugrad.ones(2, 3, requires_grad=True) * 1
+    part = view(base)
+    with cugrad.no_grad():
+        cugrad.add(cugrad.ones(5), 1, out=base)
+    assert base.shape == (5,) and float(part.detach().sum()) > 0
+    for name in ("grad_fn", "is_leaf"):
+        with pytest.raises(RuntimeError, match="shape"):
+            getattr(part, name)

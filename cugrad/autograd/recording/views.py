@@ -92,7 +92,13 @@ class View:
             if not tensor._requires_grad:  # the base was detached: history ends here
                 tensor = linked(tensor._array, True, None)
             for op, params in self.steps:
-                tensor = execute(op, (tensor,), params)
+                try:
+                    tensor = execute(op, (tensor,), params)
+                except (IndexError, TypeError, ValueError) as error:
+                    raise RuntimeError(
+                        f"a view by {op.name} has no history any more: its base was given another "
+                        f"shape, {list(self.base.shape)}, as by out= ({error})"
+                    ) from None
         return tensor._node
 
     def check(self, view: Tensor, what: str) -> None:

@@ -88,7 +88,7 @@ _VIEWS: dict[str, Callable[..., Any]] = {
     "unfold_copy": _unfold,
     "unsqueeze_copy": views.unsqueeze,
     "view_as_complex_copy": strided.view_as_complex,
-    "view_as_real_copy": strided.view_as_real,
+    "view_as_real_copy": lambda input: strided.view_as_real(recorded.clone(input)),
     "view_copy": _seen,
 }
 FUNCTIONS = {name: _copying(name, view) for name, view in _VIEWS.items()}

@@ -30,7 +30,6 @@ from .contexts import (
     COPYING,
     DEVICES,
     MOVING,
-    MOVING_ON_HOST,
     ON_CUDA,
     ON_GPU,
     PLACES,
@@ -178,8 +177,8 @@ def in_contexts(program: Program, plain: Seen | None = None) -> Difference | Non
     if COPYING & set(names) and runs_otherwise(plain):
         return None  # what a hook has kept is as it was, and where its gradient goes, too
     if COPYING & set(names) and refused in ("changed", "made under no_grad", "several views"):
-        (*_, name), moving = names, MOVING if here else MOVING_ON_HOST
-        return moved(program, here) if {*here, name} == {*names} and name in moving else None
+        name = names[-1]
+        return moved(program, here) if {*here, name} == {*names} and name in MOVING else None
     source = program.source(probed=True)
     apart = "function mode" in names and "fused(" in source  # op by op there, and each rounds
     bits = names != here and not ROUNDING & set(names) and not apart

@@ -55,11 +55,9 @@ def to_numpy(x: Any) -> Any:
 
 
 def copies() -> Any:
-    """What offloading does, in the simplest way: leaves stay, and what has no elements; of all else
-    there is a copy.
-    """
+    """What offloading does, in the simplest way: leaves stay; of all else there is a copy."""
     return saved_tensors_hooks(
-        lambda x: x if is_part_of_leaf(x) or not x.numel() else x.detach().clone(), lambda x: x
+        lambda x: x if is_part_of_leaf(x) else x.detach().clone(), lambda x: x
     )
 
 
@@ -135,13 +133,12 @@ COPYING = {name for name in CONTEXTS if name.startswith(("offload", "save_on", "
 # copy of what has gaps or is expanded has none, and NumPy's lies in the order of its dims.
 ROUNDING = {"fused", "numpy", "clone", "copies"}
 
-# Those that must do then what "copies" does; from the host only one of them moves anything.
+# Those that must do then what "copies" does, of what stays where it is, too.
 MOVING = {
     "offload", "offload learns", "offload exact", "offload host 0", "offload spill",
     "offload narrow", "save_on_cpu", "save_on_cpu pinned", "save_on_disk", "save_on_disk exact",
-    "save_on_disk full",
+    "save_on_disk full", "offload some",
 }  # fmt: skip
-MOVING_ON_HOST = {"save_on_disk", "save_on_disk exact", "save_on_disk full"}
 
 # Around all of a program: where its tensors are, and in which thread it runs.
 DEVICES = ("simulated earliest", "simulated latest", "simulated random", "simulated timed")

@@ -219,7 +219,9 @@ def look(seen: Seen, env: dict[str, Any]) -> None:
             facts = facts_of(x)
         except RuntimeError as error:  # a view that is no longer one, or none that can be made anew
             seen.tensors[name] = {}
-            if "cannot reshape" in str(error):  # of what `out=` has given another shape
+            if re.search(
+                "cannot reshape|another shape", str(error)
+            ):  # of what `out=` has given another shape
                 seen.outgrown.add(name)
             continue
         if seen.failure is None and (x.retains_grad or x.is_leaf and not x._is_view()):
