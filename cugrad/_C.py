@@ -140,7 +140,20 @@ class _Delayed(Function):
 _functions = SimpleNamespace(
     AccumulateGrad=AccumulateGrad, DelayedError=DelayedError, UndefinedGrad=UndefinedGrad
 )
-_autograd = SimpleNamespace(_saved_tensors_hooks_is_enabled=_saved_tensors_hooks_is_enabled)
+
+
+def _unsafe_set_version_counter(tensors: Any, versions: Any) -> None:
+    """Says of each tensor how often it was changed: for code that knows what that does."""
+    for x, version in zip(tensors, versions, strict=True):
+        if version < 0:
+            raise RuntimeError(f"Cannot set a version_counter to a value below 0: {version}")
+        x.counter[0] = version
+
+
+_autograd = SimpleNamespace(
+    _saved_tensors_hooks_is_enabled=_saved_tensors_hooks_is_enabled,
+    _unsafe_set_version_counter=_unsafe_set_version_counter,
+)
 
 
 def _parse_to(*args: Any, **kwargs: Any) -> Any:

@@ -161,6 +161,11 @@ class dual_level(Switch, Context):
         state.switch(dual=dual, levels=tuple([x for x in state.levels if x in levels]))
 
 
+def _is_fwd_grad_enabled() -> bool:
+    """Whether ops compute tangents, which they do but within the context below."""
+    return state.dual is None or bool(state.levels)
+
+
 class _set_fwd_grad_enabled(Switch, Context):
     """Whether ops inside compute tangents; PyTorch's tests switch it off."""
 

@@ -107,6 +107,13 @@ value, slope, length, calls = _strong_wolfe(
 )
 assert value < 0.1 and abs(slope).max() < 0.6 and abs(length - 0.5) < 0.05 and calls > 1
 assert not torch._C._is_tracing()
+from torch.autograd.profiler_util import EventList, FunctionEvent, FunctionEventAvg
+from torch.autograd.profiler_util import _format_memory, _format_time, _format_time_share
+average = FunctionEventAvg().add(FunctionEvent(0, "a", 0, 10, 15))
+average += FunctionEvent(1, "a", 0, 0, 7)
+assert average.count == 2 and average.cpu_time_total == 12 and isinstance(EventList([]), list)
+assert [_format_time(1500.0), _format_memory(2048), _format_time_share(1, 4)] == [
+    "1.500ms", "2.00 KB", "25.00%"]
 future = torch.jit.fork(lambda x, y: x + y, 1, y=2)
 assert isinstance(future, torch.jit.Future) and torch.jit.wait(future) == future.wait() == 3
 assert not is_batchedtensor(torch.ones(1)) and tree_flatten([1, (2,)])[0] == [1, 2]

@@ -165,6 +165,15 @@ def test_private_functions(lib: Lib) -> None:
     with lib.autograd.graph.disable_saved_tensors_hooks("no"):
         assert not enabled()
     assert enabled()
+    y, setting = x.detach().clone(), lib._C._autograd._unsafe_set_version_counter
+    y.add_(1)
+    setting((y,), (0,))
+    assert y._version == 0
+    with pytest.raises(RuntimeError, match="Cannot set a version_counter to a value below 0: -1"):
+        setting((y,), (-1,))
+    assert lib.autograd.forward_ad._is_fwd_grad_enabled()
+    with lib.autograd.forward_ad.dual_level():
+        assert lib.autograd.forward_ad._is_fwd_grad_enabled()
 
 
 # Freed, detached, uncounted -----------------------------------------------------------------------

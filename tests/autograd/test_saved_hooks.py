@@ -373,6 +373,22 @@ def test_hooks_of_a_saved_result(lib: Any) -> None:
     assert x.grad.tolist() == [5]
 
 
+def test_what_is_kept_of_a_saved_tensor_can_be_seen(lib: Any) -> None:
+    x = leaf(lib, 2)
+    y, z, packing = x * x, x * 2, lambda t: [t]
+    raw = y.grad_fn._raw_saved_self
+    assert raw.data is x and raw.unpack_hook is None
+    undo = lambda kept: kept[0]
+    raw.register_hooks(packing, undo)
+    assert raw.data == [x] and raw.unpack_hook is undo
+    y.sum().backward()
+    assert raw.data is None and raw.unpack_hook is None
+    nothing = z.grad_fn._raw_saved_self  # the gradient of a number is not wanted
+    assert nothing.data is None and nothing.unpack_hook is None
+    with raises("with value None is forbidden"):
+        nothing.register_hooks(packing, undo)
+
+
 def test_hooks_of_one_saved_tensor_are_set_once(lib: Any) -> None:
     y = leaf(lib, 2).exp()
     same = lambda t: t

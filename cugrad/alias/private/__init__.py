@@ -110,6 +110,7 @@ PATHS = {
     "_tensor_str": "alias.private._tensor_str",
     "_utils": "alias.private._utils",
     "_VF": "alias.private.variable_functions",
+    "autograd.profiler_util": "alias.private.profiler_util",
     "distributed._composable.fsdp": "distributed.fsdp",
     "distributed._tensor": "distributed.tensor",
     "distributed.distributed_c10d": "alias.private.distributed_c10d",

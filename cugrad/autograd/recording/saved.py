@@ -73,7 +73,7 @@ class Packed:
         if self.counter[0] != self.version:
             raise RuntimeError(
                 "A saved tensor pack hook is modifying its input in place. Tensors provided as "
-                "input to pack hook can not be modified by in-place operations as this can lead "
+                "input to pack hook cannot be modified by in-place operations as this can lead "
                 "to unexpected side-effects. Please open an issue if you need to perform in-place "
                 "operations on the input to a pack hook."
             )
@@ -388,6 +388,8 @@ def _index(part: Any) -> Any:
 def read_raw(node: Any, name: str) -> Any:
     """What `grad_fn._raw_saved_<name>` answers: an object with `register_hooks`."""
     indices = _indices(node, name)
+    if indices is None and name in node.plan.op.saves(-1):
+        return SavedTensor(node, None)
     if indices is None:
         raise AttributeError(f"{node.name()} saved no tensor {name!r}")
     if node.is_freed and node.plan.op.variadic:
@@ -414,14 +416,35 @@ def _at(index: int) -> range:
 
 
 class SavedTensor:
-    """The handle `_raw_saved_<name>` of one saved tensor."""
+    """The handle `_raw_saved_<name>` of one saved tensor, or of one that was not wanted."""
 
     __slots__ = ("_node", "_index")
 
-    def __init__(self, node: Any = None, index: int = 0) -> None:
+    def __init__(self, node: Any = None, index: int | None = 0) -> None:
         if node is None:
             raise RuntimeError("Trying to create a SavedTensor object from Python is forbidden.")
         self._node, self._index = node, index
+
+    def _entry(self) -> Any:
+        """What the node keeps: None where nothing is saved, and once it is freed."""
+        is_empty = self._index is None or self._node.is_freed
+        return None if is_empty else self._node.saved[self._index]
+
+    @property
+    def data(self) -> Any:
+        """What the pack hook made of the tensor, or the tensor; None once it is freed."""
+        entry = self._entry()
+        if type(entry) is Packed:
+            return entry.packed
+        if entry is None or self._index is None:
+            return None
+        return tensor_at(self._node, self._index)
+
+    @property
+    def unpack_hook(self) -> Callable[[Any], Tensor] | None:
+        """The hook that will be called with `data`, if there is one."""
+        entry = self._entry()
+        return entry.unpack if type(entry) is Packed else None
 
     def register_hooks(
         self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]
@@ -442,17 +465,17 @@ class SavedTensor:
                 "graph a second time or if you need to access saved variables after calling "
                 "backward."
             )
-        entry = node.saved[index]
+        entry = self._entry()
         if type(entry) is Packed:
             raise RuntimeError(
                 "Calling register_hooks on a saved tensor whose hooks have already been set. "
                 "Hint: only one pair of hooks is allowed at a time."
             )
-        check_version(node, index)
-        if not isinstance(entry, (Tensor, tuple)):
+        if index is None or not isinstance(entry, (Tensor, tuple)):
             raise RuntimeError(
                 "Calling register_hooks on a saved tensor with value None is forbidden"
             )
+        check_version(node, index)
         entries = list(node.saved)
         with no_grad():
             entries[index] = _packed(node, index, (pack_hook, unpack_hook))
