@@ -15,6 +15,7 @@ from ..functions import FUNCTIONS
 from ..functions.calls.out import sparse_coo
 from ..functions.creation.factories import zeros
 from ..functions.shapes.copies import cat
+from ..ops.dims import canonical_dim
 from ..runtime.dispatching import plainly
 from ..tensor import Size, Tensor, make
 from .described import Described
@@ -275,6 +276,8 @@ class SparseTensor(Described):
 
     def _added_to(self, dense: Any) -> Any:
         """The sum with a dense tensor of the same shape, which is dense; of an array, an array."""
+        if isinstance(dense, (bool, int, float, complex)):
+            raise NotImplementedError("add: got a number and a sparse tensor; call to_dense()")
         if not isinstance(dense, Tensor):
             return self._added_to(make(dense))._array
         if dense.shape != self._size:
@@ -347,6 +350,7 @@ class SparseTensor(Described):
     def op_transpose(self, a: SparseTensor, dim0: int, dim1: int) -> SparseTensor:
         """Swaps two sparse dims, or two dense ones."""
         dims = list(range(a.dim()))
+        dim0, dim1 = canonical_dim(dim0, a.dim()), canonical_dim(dim1, a.dim())
         dims[dim0], dims[dim1] = dims[dim1], dims[dim0]
         return self.op_permute(a, dims)
 
@@ -376,7 +380,7 @@ class SparseTensor(Described):
     # ------------------------------------------------------------------ operators and methods
 
     def __add__(self, other: Any) -> Any:
-        return self.op_add(self, other)
+        return NotImplemented if isinstance(other, str) else self.op_add(self, other)
 
     __radd__ = __add__
 

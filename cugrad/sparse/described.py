@@ -127,6 +127,25 @@ class Described(Tensor):
 
     nelement = numel
 
+    def is_contiguous(self, memory_format: Any = None) -> bool:
+        """False: there is no memory of all elements."""
+        return False
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """TypeError."""
+        raise TypeError("can't convert Sparse layout tensor to numpy. Use Tensor.to_dense() first.")
+
+    def item(self) -> Any:
+        """The only element, as Python's number; RuntimeError where there is not one."""
+        if self.numel() != 1:
+            raise RuntimeError(
+                f"a Tensor with {self.numel()} elements cannot be converted to Scalar"
+            )
+        return self.to_dense().item()
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
     def sparse_dim(self) -> int:
         return self._places.shape[0]
 

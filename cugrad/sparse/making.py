@@ -20,7 +20,7 @@ __all__ = ["METHODS", "sparse_coo_tensor", "spdiags"]
 
 
 def sparse_coo_tensor(
-    indices: Any, values: Any = None, size: Any = None, *, dtype: DType | None = None,
+    indices: Any = None, values: Any = None, size: Any = None, *, dtype: DType | None = None,
     device: Any = None, requires_grad: bool = False, check_invariants: bool | None = None,
     is_coalesced: bool | None = None, pin_memory: bool = False,
 ) -> SparseTensor:  # fmt: skip
@@ -47,7 +47,10 @@ def sparse_coo_tensor(
             [4.]])
     """
     if values is None or (size is None and isinstance(values, (Size, tuple))):
-        size, values = indices if values is None else values, None
+        if size is None:
+            size = indices if values is None else values
+        if size is None:
+            raise TypeError("sparse_coo_tensor(): missing indices and values, or a size")
         indices = tensor([[]] * len(size), dtype=dtypes.int64, device=device)
         values = zeros(0, dtype=dtype, device=device)
     elements = as_tensor(values, dtype=dtype, device=device)
@@ -133,7 +136,9 @@ def spdiags(diagonals: Tensor, offsets: Tensor, shape: Any, layout: Any = None) 
             f"({which.shape[0]})"
         )
     if which.dtype is not dtypes.int64:
-        raise RuntimeError(f"Offset Tensor must have dtype Long but got {which.dtype}")
+        raise RuntimeError(
+            f"Offset Tensor must have dtype Long but got {dtypes.type_name(which.dtype)}"
+        )
     if which.unique().shape[0] != which.shape[0]:
         raise RuntimeError("Offset tensor contains duplicate values")
     columns = arange(lines.shape[1], device=lines.device).expand(lines.shape)
@@ -197,8 +202,13 @@ def _dense(self: Tensor, dtype: DType | None = None, *, masked_grad: bool = True
 
 def sparse_mask(self: Tensor, mask: SparseTensor) -> SparseTensor:
     """The elements of a dense tensor at the places of a sparse one."""
+    if not mask.is_sparse:
+        raise NotImplementedError("sparse_mask: got a dense mask, want a sparse one")
     if self.shape != mask.shape:
-        raise RuntimeError(f"sparse_mask: got shapes {list(self.shape)} and {list(mask.shape)}")
+        raise RuntimeError(
+            f"sparse_mask(): operands have incompatible sizes; self has size {list(self.shape)} "
+            f"but mask has size {list(mask.shape)}"
+        )
     flat = self.reshape(-1, *mask._elements.shape[1:])
     return mask._with(flat.index_select(0, mask._keys()))
 

@@ -17,7 +17,7 @@ from ..ops.dims import canonical_dim, canonical_dims
 from ..ops.table import ELEMENTWISE, TABLE
 from ..tensor import Tensor
 from .coo import SparseTensor
-from .products import bmm
+from .products import bmm, linear
 
 __all__ = [
     "OPS", "changed", "each_element", "joined", "listed", "part", "permuted", "selected", "sum",
@@ -237,8 +237,7 @@ def summed(input: SparseTensor, dim: Any, keepdim: bool) -> Tensor:
     values, sparse = input._values(), input.sparse_dim()
     if dim is None and not keepdim:
         return values.sum()
-    dims = range(input.dim()) if dim is None else (dim,) if isinstance(dim, int) else dim
-    gone = {d % input.dim() for d in dims}
+    gone = {*range(input.dim())} if dim is None else {*canonical_dims(dim, input.dim())}
     dense = [1 + d - sparse for d in gone if d >= sparse]
     values = values.sum(dense, keepdim) if dense else values
     size = [1 if d in gone else extent for d, extent in enumerate(input.shape)
@@ -258,5 +257,5 @@ def summed(input: SparseTensor, dim: Any, keepdim: bool) -> Tensor:
 OPS: dict[str, Any] = {
     "any": _any, "bmm": bmm, "cat": joined, "clone": lambda a, order="K": a.clone(),
     "index_select": lambda a, index, dim: listed(a, dim, index), "linalg_vector_norm": _norm,
-    "slice_view": part, "stack": _stacked, "unsqueeze": widened,
+    "linear": linear, "slice_view": part, "stack": _stacked, "unsqueeze": widened,
 }  # fmt: skip

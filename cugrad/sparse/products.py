@@ -13,7 +13,16 @@ from ..functions.shapes.copies import cat
 from ..tensor import Tensor
 from .coo import SparseTensor
 
-__all__ = ["addmm", "bmm", "dsmm", "mm", "smm", "spmm"]
+__all__ = ["addmm", "bmm", "dsmm", "linear", "mm", "smm", "spmm"]
+
+
+def linear(input: Tensor, weight: Any, bias: Any = None) -> Tensor:
+    """`functional.linear` with a weight that is sparse; NotImplementedError for a sparse input."""
+    if isinstance(input, SparseTensor) or isinstance(bias, SparseTensor):
+        raise NotImplementedError("linear: want a dense input and bias; call to_dense()")
+    rows = input.reshape(-1, input.shape[-1])
+    product = mm(rows, weight.t()).reshape((*input.shape[:-1], weight.shape[0]))
+    return product if bias is None else product + bias
 
 
 def mm(mat1: Any, mat2: Any) -> Tensor:

@@ -118,6 +118,8 @@ torch.sparse.log_softmax(a, 1).to_dense()
 torch.sparse.log_softmax(a.detach(), -1).to_dense()
 torch.sparse.log_softmax(b.coalesce(), 0).coalesce().values()
 torch.sparse.softmax(a.float(), 1, dtype=torch.float64).to_dense()
+torch.nn.functional.linear(x.t() @ x @ y.t()[:2], a.detach().t())
+torch.nn.functional.linear(y.reshape(3, 1, 4), a.detach(), z[:3])
 torch.sparse.softmax(torch.sparse_coo_tensor([[1, 0, 1]], y, (2, 4)), 0).to_dense()
 torch.sparse.log_softmax(torch.sparse_coo_tensor([[1, 0, 2]], y, (3, 4)), 1).to_dense()
 torch.sparse.softmax(y.reshape(3, 2, 2).to_sparse(2), 1).to_dense()
@@ -142,6 +144,8 @@ str(a.dtype), str(a.layout), a.requires_grad, a.detach().requires_grad, str(a.de
 torch.sparse_coo_tensor([[1, 4]], [2., 3.]).shape
 isinstance(a, torch.Tensor), a.float().dtype == torch.float32
 a.detach(), a.detach().float()
+torch.sparse_coo_tensor(size=(2, 3)), a.is_contiguous()
+torch.tensor([[3.]]).to_sparse().item(), bool(torch.tensor([0.]).to_sparse())
 torch.sparse_coo_tensor((2, 3)), torch.sparse_coo_tensor([[0], [1]], [True], (2, 3))
 a.type(), a.float().type(), isinstance(a, torch.DoubleTensor), isinstance(y, torch.DoubleTensor)
 isinstance(a, torch.sparse.DoubleTensor), isinstance(y, torch.sparse.DoubleTensor)
@@ -150,6 +154,17 @@ torch.sparse.DoubleTensor(a._indices(), a._values()).shape, torch.sparse.LongTen
 torch.sparse.FloatTensor(torch.Size([2, 3])).shape, torch.sparse.FloatTensor().shape
 """.strip().splitlines()
 WRONG = """
+a.numpy()
+a.item()
+a.sum(2)
+a.sum((0, 0))
+torch.sparse.sum(a, -3)
+torch.sparse.sum(a, (0, -2))
+a.transpose(0, 2)
+torch.sparse_coo_tensor()
+y.detach().sparse_mask(y.detach())
+torch.sparse_coo_tensor(size=(2, -3))
+y.detach()[:2].sparse_mask(a)
 a.indices()
 a.values()
 torch.sparse_coo_tensor([[3]], [1.], (3,))
@@ -180,7 +195,6 @@ torch.sparse.spdiags(y[:1], torch.tensor([0]), 3)
 REFUSED = """
 torch.exp(a)
 torch.softmax(a, 1)
-a.numpy()
 a[torch.tensor([0])]
 a ** a
 torch.relu_(a)
