@@ -48,6 +48,9 @@ WORDS = [
     ("t.zeros(2).scatter(0, t.zeros(3).long(), t.zeros(2))", R,
      "Expected index [3] to be no larger than self [2] apart from dimension 0"),
     (f"{x}.split(-1)", R, "split expects split_size be non-negative, but got split_size=-1"),
+    ("t.nn.Linear(3, 2)(t.ones(4, 2))", R, "mat1 and mat2 shapes cannot be multiplied (4x2 and"),
+    ("t.nn.Linear(3, 2)(t.ones(2, 4, 2))", R, "cannot be multiplied (8x2 and 3x2)"),
+    (f"t.nn.functional.conv1d({table}, t.ones(2, 4, 1), padding='all')", R, "Invalid padding"),
     (f"{x}.normal_(0, -1)", R, "normal expects std >= 0.0, but found std -1"),
 ]  # fmt: skip
 

@@ -152,3 +152,10 @@ def test_a_tangent_is_that_of_rows_that_were_shortened(lib: Any) -> None:
     _, slope = lib.func.jvp(look, (table.clone(),), (along,))
     assert slope.item() == pytest.approx(lib.func.grad(look)(table).sum().item())
     assert slope.item() == pytest.approx(3 * 2 * 1.4)
+
+
+def test_arguments_in_their_old_order_are_warned_of(lib: Any) -> None:
+    table, numbers = lib.arange(6.0).reshape(3, 2), lib.tensor([[0, 2]])
+    bags = lib.nn.functional.embedding_bag
+    with pytest.warns(UserWarning, match="Argument order of nn.functional.embedding_bag"):
+        assert bags(table, numbers).tolist() == bags(numbers, table).tolist()

@@ -82,6 +82,7 @@ LAYERS = [
     ("AvgPool", (1, 2, 3), (3, 2, 1), {}), ("AvgPool", (1, 2, 3), (2,), {"ceil_mode": True}),
     ("AdaptiveAvgPool", (1, 2, 3), (4,), {}), ("AdaptiveMaxPool", (1, 2, 3), (4,), {}),
     ("AdaptiveAvgPool", (1, 2, 3), (1,), {}), ("LPPool", (1, 2, 3), (2, 2), {}),
+    ("LPPool", (1, 2, 3), (float("inf"), 2), {}), ("LPPool", (1, 2, 3), (-float("inf"), 2), {}),
     ("ConstantPad", (1, 2, 3), (2, 1.5), {}), ("ZeroPad", (1, 2, 3), (1,), {}),
     ("ReflectionPad", (1, 2, 3), (2,), {}), ("ReplicationPad", (1, 2, 3), (2,), {}),
     ("CircularPad", (1, 2, 3), (2,), {}),

@@ -298,3 +298,21 @@ def test_stirlings_term_has_the_dtype_of_the_loss(lib: Any, kind: str, of_target
     x, y = lib.ones(3).to(getattr(lib, kind)), (lib.ones(3) * 3).to(getattr(lib, of_target))
     plain, full = [lib.nn.functional.poisson_nll_loss(x, y, full=full) for full in (False, True)]
     assert full.dtype == plain.dtype and full > plain
+
+
+@pytest.mark.parametrize("name", ["nll_loss", "cross_entropy"])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_the_class_of_one_example_may_be_a_list_of_one(lib: Any, name: str, reduction: str) -> None:
+    x, call = lib.tensor([0.5, -1.0, 2.0]), getattr(lib.nn.functional, name)
+    whole, listed = (call(x, lib.tensor(target), reduction=reduction) for target in (2, [2]))
+    assert listed.shape == () and listed == whole
+    with pytest.raises(ValueError, match="must have size 1, but got target size: 2"):
+        call(x, lib.tensor([0, 1]), reduction=reduction)
+
+
+def test_the_gradient_of_one_example_with_a_list_of_one() -> None:
+    """PyTorch's backward raises."""
+    x = cugrad.tensor([0.5, -1.0, 2.0], requires_grad=True)
+    for target in (2, [2]):
+        F.cross_entropy(x, cugrad.tensor(target)).backward()
+    assert np.allclose(x.grad.tolist(), 2 * (x.detach().softmax(0) - cugrad.tensor([0, 0, 1])))

@@ -45,6 +45,17 @@ def _check_target(input: Tensor, target: Tensor, weight: Tensor | None) -> int:
     return classes
 
 
+def _one_class(input: Tensor, target: Tensor) -> Tensor:
+    """The target: without a dim for an input of classes alone, of which it may be a list of one."""
+    if input.dim() != 1 or target.dim() != 1:
+        return target
+    if target.shape[0] != 1:
+        raise ValueError(
+            f"For 1D input, 1D target must have size 1, but got target size: {target.shape[0]}"
+        )
+    return target.reshape(())
+
+
 def _check_weight(weight: Tensor | None, classes: int) -> None:
     if weight is not None and tuple(weight.shape) != (classes,):
         raise RuntimeError(
@@ -76,7 +87,7 @@ def nll_loss(
 
     `target` holds class numbers, (N, ...) or (); "mean" divides by the sum of the weights used.
     """
-    reduction = settled(reduction, size_average, reduce)
+    reduction, target = settled(reduction, size_average, reduce), _one_class(input, target)
     classes = _check_target(input, target, weight)
     _check_range(target, classes, ignore_index)
     refuse_whole("nll_loss", input)
@@ -106,6 +117,7 @@ def cross_entropy(
         if ignore_index >= 0:
             raise RuntimeError("ignore_index is not supported for floating point target")
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
+    target = _one_class(input, target)
     classes = _check_target(input, target, weight)
     _check_range(target, classes, ignore_index)
     refuse_whole("log_softmax", input)

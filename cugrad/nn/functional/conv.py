@@ -121,6 +121,8 @@ def _conv(
     x = _batched(name, n, input, weight, groups)
     strides, dilations = _settings(name, n, stride=stride, dilation=dilation)
     if isinstance(padding, str):
+        if padding not in ("same", "valid"):
+            raise RuntimeError(f"Invalid padding string: {padding!r}, want 'same' or 'valid'")
         if padding == "same" and set(strides) != {1}:
             raise RuntimeError("padding='same' is not supported for strided convolutions")
         around, behind = conv_padding(padding, weight.shape[2:], strides, dilations)

@@ -15,6 +15,7 @@ from ...functions.calls.arguments import of_one_dtype, of_reals, refuse_whole
 from ...functions.creation.factories import full, zeros
 from ...functions.creation.ranges import arange
 from ...functions.indexing.bounds import is_looked_at
+from ...runtime.frames import warn_user
 from ...sparse import SparseTensor
 from ...tensor import Tensor, aliased
 
@@ -192,6 +193,13 @@ def embedding_bag(
 
     Raises ValueError for wrong shapes and modes, IndexError for numbers out of range.
     """
+    if weight.dtype is dtypes.int64 and input.is_floating_point():
+        warn_user(
+            "Argument order of nn.functional.embedding_bag was changed. Usage "
+            "`embedding_bag(weight, input, ...)` is deprecated, and should now be "
+            "`embedding_bag(input, weight, ...)`."
+        )
+        input, weight = weight, input
     if sparse and mode == "max":
         raise ValueError("max mode does not support sparse weights")
     if mode not in MODES:

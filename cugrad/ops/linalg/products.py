@@ -122,8 +122,10 @@ def _linear(xp: Any, input: Any, weight: Any, bias: Any = None) -> Any:
     shape = input.shape
     if not shape or shape[-1] != weight.shape[-1]:
         raise RuntimeError(
-            f"linear: mat1 and mat2 shapes cannot be multiplied: got input {tuple(shape)} and "
-            f"weight {tuple(weight.shape)}, want input.shape[-1] == weight.shape[-1]"
+            f"linear: mat1 and mat2 shapes cannot be multiplied ({prod(shape[:-1])}x"
+            f"{shape[-1] if shape else 1} and {'x'.join(map(str, reversed(weight.shape)))}): got "
+            f"input {tuple(shape)} and weight {tuple(weight.shape)}, want input.shape[-1] == "
+            "weight.shape[-1]"
         )
     x = input if len(shape) == 2 else input.reshape(prod(shape[:-1]), shape[-1])
     if bias is not None and xp.cast is not None and is_half(x.dtype):

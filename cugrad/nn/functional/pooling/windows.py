@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import inf, prod
 from typing import Any
 
 from ....autograd.autocast import autocasts
@@ -253,6 +253,9 @@ def _lp_pool(
     n: int, input: Tensor, norm_type: float, kernel_size: Ints, stride: Ints | None,
     ceil_mode: bool,
 ) -> Tensor:  # fmt: skip
+    if norm_type in (inf, -inf):  # the greatest, or the least, of the absolute values
+        sign = 1 if norm_type > 0 else -1
+        return sign * max_pool(n, sign * input.abs(), kernel_size, stride, 0, 1, ceil_mode, False)
     powers = input.pow(norm_type)
     mean = _avg_pool(n, powers, kernel_size, stride, 0, ceil_mode, True, None)
     total = (mean.sign() * mean.abs().relu()) * prod(numbers(kernel_size, n))
@@ -263,7 +266,7 @@ def lp_pool1d(
     input: Tensor, norm_type: float, kernel_size: Ints, stride: Ints | None = None,
     ceil_mode: bool = False,
 ) -> Tensor:  # fmt: skip
-    """(Σ x^p)^(1/p) over windows of (N, C, L) or (C, L), with p = norm_type.
+    """(Σ x^p)^(1/p) over windows of (N, C, L) or (C, L), with p = norm_type; max |x| for inf.
 
     >>> import cugrad as torch
     >>> torch.nn.functional.lp_pool1d(torch.tensor([[3.0, 4.0]]), 2, 2)
