@@ -19,7 +19,16 @@ ACTIVATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "hardshrink": lambda lib, x: lib.nn.functional.hardshrink(x),
     "softshrink": lambda lib, x: lib.nn.functional.softshrink(x),
     "erfinv": lambda lib, x: (x / 3).erfinv(),
+    "in place": lambda lib, x: lib.nn.functional.hardtanh(x * 1, inplace=True),
+    "in place in a part": lambda lib, x: of_part(lib, x * 1),
 }
+
+
+def of_part(lib: Any, y: Any) -> Any:
+    lib.nn.functional.hardtanh(y[1:], inplace=True)
+    return y
+
+
 CHANGES: dict[str, Callable[[Any, Any], Any]] = {
     "mul_": lambda lib, y: y.mul_(3),
     "add_": lambda lib, y: y.add_(y.detach().flip(0)),

@@ -154,3 +154,13 @@ def test_gradients_without_elements(norm_type: float, shapes: list[Any]) -> None
         filled = math.prod(shapes[-1]) + math.prod(shapes[0])
         value = {float("inf"): 1.0, -1.0: 1 / max(filled, 1)}[norm_type] * bool(filled)
         assert said(cugrad) == (value, "torch.float64")
+
+
+def test_a_vector_of_parameters_of_a_class_is_of_that(lib: Any) -> None:
+    """As a sum of theirs is."""
+
+    class Kept(lib.Tensor):  # type: ignore[misc, name-defined]
+        pass
+
+    x = lib.ones(2, 3).as_subclass(Kept)
+    assert type(lib.nn.utils.parameters_to_vector([x, x + 1])) is Kept

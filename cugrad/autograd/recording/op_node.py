@@ -31,12 +31,13 @@ NO_PARAMS: dict[str, Any] = {}
 class OpPlan:
     """How nodes of one op behave when the inputs in the bit set `mask` need a gradient."""
 
-    __slots__ = ("op", "mask", "saves", "adapts", "spared", "vjp")
+    __slots__ = ("op", "mask", "saves", "adapts", "spared", "puts", "vjp")
     vjp: Callable[..., Any]  # vjp(node, g): the gradients of the inputs, arrays from arrays
 
     def __init__(self, op: Op, mask: int) -> None:
         self.op, self.mask = op, mask
         self.saves, self.spared = op.saves(mask), op.spared
+        self.puts = op.name == "copy_slices"
         self.adapts = op.kind == ELEMENTWISE or op.promote is not None
         self.vjp = self._vjp_raw
 

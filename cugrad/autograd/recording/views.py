@@ -283,20 +283,22 @@ def is_part_of_recorded(t: Tensor) -> bool:
     return base is not None and base._requires_grad
 
 
-def spares(t: Tensor) -> bool:
-    """Whether what a tensor shows is the result of a node that copies what it saved of it before
-    that is changed in place.
+def spares(t: Tensor) -> Any:
+    """The node whose result a tensor shows, or a part of it does, if it is one that copies what it
+    saved of that before it is changed in place.
     """
     base = t if t._base is None else t._base
-    node = base._node
-    return node is not None and getattr(node.grad_fn.plan, "spared", False)
+    node: Any = None if base._node is None else base._node.grad_fn
+    while getattr(getattr(node, "plan", None), "puts", False):  # of a part that was changed last
+        edge = node.edges[1]
+        node = None if edge is None or isinstance(edge, Tensor) else edge.grad_fn
+    return node if getattr(getattr(node, "plan", None), "spared", False) else None
 
 
 def spare(t: Tensor) -> None:
     """Such a node gets copies. Of what has changed since it was saved there is none."""
-    base = t if t._base is None else t._base
-    node = base._node.grad_fn
-    if node.saved is FREED:
+    base, node = t if t._base is None else t._base, spares(t)
+    if node is None or node.saved is FREED:
         return
     counter, entries = base.counter, list(node.saved)
     for index, entry in enumerate(entries):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...functions.shapes.copies import cat
+from ...functions import FUNCTIONS
 from ...tensor import Tensor
 from .clip_grad import several
 
@@ -18,7 +18,7 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     >>> torch.nn.utils.parameters_to_vector([torch.zeros(1, 2), torch.ones(1)])
     tensor([0., 0., 1.])
     """
-    return cat([p.reshape(-1) for p in several("parameters_to_vector", parameters)])
+    return FUNCTIONS["cat"]([p.reshape(-1) for p in several("parameters_to_vector", parameters)])
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
