@@ -137,8 +137,10 @@ class Alias(MetaPathFinder, Loader):
         """What stands for an absent name of a module; AttributeError where PyTorch has none."""
         space = module.partition(".")[2]
         path = f"{space}.{name}".lstrip(".")
-        if path in private.NAMES:
-            return private.find(f"{LIBRARY}.{private.NAMES[path]}")
+        homes = [space, *(theirs for theirs in PATHS if PATHS[theirs] == space)]
+        for private_path in (f"{home}.{name}".lstrip(".") for home in homes):
+            if private_path in private.NAMES:
+                return private.find(f"{LIBRARY}.{private.NAMES[private_path]}")
         is_module = path in private.PATHS or not name.startswith("__")
         if is_module and self.module_of(path) is not None:
             return import_module(f"torch.{path}")

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..backends import backend_of
 from ..backends.several import there
+from ..runtime.absent import explain
 from ..tensor import Tensor, make
 from .check.functional import (
     Tensors,
@@ -406,3 +407,6 @@ def hessian(
         strategy=outer_jacobian_strategy,
     )  # fmt: skip
     return nested(rows, several, several)
+
+
+explain(__name__)

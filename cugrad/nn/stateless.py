@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..functions import FUNCTIONS
+from ..runtime.absent import explain
 from ..runtime.kept import Switch
 from ..tensor import Tensor
 from .modules.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
@@ -257,3 +258,6 @@ def replace_all_batch_norm_modules_(root: Module) -> Module:
                 module.running_mean = module.running_var = module.num_batches_tracked = None
                 module.track_running_stats = False
     return root
+
+
+explain(__name__)

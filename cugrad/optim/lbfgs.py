@@ -8,6 +8,7 @@ from typing import Any
 from ..autograd.mode import enable_grad, no_grad
 from ..autograd.recording.recorded import recorded
 from ..functions.shapes.copies import cat
+from ..runtime.absent import explain
 from ..tensor import Tensor
 from .checks import check_rate
 from .line_search import strong_wolfe
@@ -214,3 +215,6 @@ class _Run:
 
 def _as_reals(t: Tensor) -> Tensor:
     return recorded.view_as_real(t) if t.is_complex() else t
+
+
+explain(__name__)

@@ -176,6 +176,17 @@ def test_programs_import_them() -> None:
     assert run.stdout.startswith("nothing.so: operators of C++ libraries cannot be loaded")
 
 
+def test_each_is_found_where_pytorch_has_it() -> None:
+    start = [sys.executable, "-W", "ignore", "-c", """
+import cugrad.as_torch, operator, torch
+from cugrad.alias import private
+for path in private.NAMES:
+    operator.attrgetter(path)(torch)
+"""]  # fmt: skip
+    run = subprocess.run(start, capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == 0, run.stderr
+
+
 def test_lists_of_tensors(torch: Any) -> None:
     rows = [np.arange(6.0).reshape(2, 3), np.ones(2), np.float32(3)]
     ours, theirs = ([lib.tensor(row) for row in rows] for lib in (cugrad, torch))

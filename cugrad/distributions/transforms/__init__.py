@@ -5,6 +5,7 @@ needs. `transform.py` has the class that all derive from: begin there. `elementw
 single elements, `vectors.py` those of vectors and matrices. The laws import from here.
 """
 
+from ...runtime.absent import explain
 from .elementwise import (
     AbsTransform,
     AffineTransform,
@@ -35,3 +36,6 @@ __all__ = [
     "SigmoidTransform", "SoftplusTransform", "TanhTransform", "SoftmaxTransform", "StackTransform",
     "StickBreakingTransform", "Transform", "identity_transform",
 ]  # fmt: skip
+
+
+explain(__name__)

@@ -9,6 +9,7 @@ from ...backends.windows import Ints, numbers
 from ...dtypes import dtype as DType
 from ...functions.creation.factories import empty
 from ...functions.shapes.padding import pad
+from ...runtime.absent import explain
 from ...tensor import Tensor
 from .. import init
 from ..base.dims import OverDims
@@ -342,3 +343,6 @@ class LazyConvTranspose2d(_LazyConvTranspose, ConvTranspose2d, dims=2):
 
 class LazyConvTranspose3d(_LazyConvTranspose, ConvTranspose3d, dims=3):
     cls_to_become = ConvTranspose3d
+
+
+explain(__name__)

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from ...runtime.absent import explain
 from ...tensor import Tensor
 from ..functional import alignments, class_losses, loss, margin_losses
 from .linear_cross_entropy_options import LinearCrossEntropyLoss, _Loss, _WeightedLoss
@@ -464,3 +465,6 @@ class CTCLoss(_Loss):
             log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction,
             self.zero_infinity,
         )  # fmt: skip
+
+
+explain(__name__)

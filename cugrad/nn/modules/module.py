@@ -14,6 +14,7 @@ from ...autograd.recording.node import HookDict, RemovableHandle, add_hook
 from ...compiler.uncompiled import compile
 from ...functions.creation.factories import empty_like
 from ...functions.maths.together import zero_gradients
+from ...runtime.absent import explain
 from ...tensor import Tensor
 from ..base import state
 from ..base.calling import Called
@@ -379,3 +380,6 @@ class Module(Called):
         lines = extra + children
         body = "\n  " + "\n  ".join(lines) + "\n" if lines else ""
         return f"{self._get_name()}({body})"
+
+
+explain(__name__)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...autograd.mode import state
 from ...dtypes import dtype as DType
 from ...functions.creation.factories import empty, zeros
+from ...runtime.absent import explain
 from ...tensor import Tensor
 from .. import init
 from ..parameter import Parameter
@@ -481,3 +482,6 @@ class GRUCell(RNNCellBase):
         """The next state; zeros come before where none is given."""
         next_h: Tensor = self._step("gru_cell", input, hx)
         return next_h
+
+
+explain(__name__)

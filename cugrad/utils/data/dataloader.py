@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from ...backends import get
 from ...device import device as Device
 from ...functions.creation.random import Generator
+from ...runtime.absent import explain
 from ._utils.collate import default_collate, default_convert
 from ._utils.fetch import _DatasetKind
 from ._utils.worker import get_worker_info
@@ -300,3 +301,6 @@ def _checked_context(context: Any, num_workers: int) -> Any:
             f"specifying the start method, but got multiprocessing_context={context}"
         )
     return context
+
+
+explain(__name__)
