@@ -236,3 +236,25 @@ def test_what_stays_where_it_is_may_be_changed(device: str, context: str, change
         del h, y
     assert found[0] == found[1]
     assert constants._guarded == {}
+
+
+@pytest.mark.parametrize("context", ["save_on_cpu", "offload"])
+@pytest.mark.parametrize("change", ["transpose_", "mul_", "a part of nothing"])
+def test_conjugates_and_nothing_stay_as_they_were(context: str, change: str) -> None:
+    """A conjugate that is gone, and tensors without elements, whose writes no one is told of."""
+    with getattr(memory, context)():
+        x = cugrad.ones(2, 3, dtype=cugrad.complex128) * (1 + 2j)
+        v = x.clone().requires_grad_()
+        h = v * 1
+        if change == "a part of nothing":
+            h = cugrad.zeros(2, 0, requires_grad=True).exp()
+            y = (h * h).sum()
+            h.diagonal().zero_()
+        else:
+            y = (h @ h.mT.conj()).abs().sum()
+            h.transpose_(0, 1) if change == "transpose_" else h.mul_(2)
+    y.backward()
+    if change != "a part of nothing":
+        w = x.clone().requires_grad_()
+        (w @ w.mT.conj()).abs().sum().backward()
+        assert v.grad.tolist() == w.grad.tolist()

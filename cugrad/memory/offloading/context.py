@@ -10,6 +10,7 @@ from ...autograd.graph import saved_tensors_hooks
 from ...autograd.recording.views import is_part_of_leaf
 from ...backends import BY_ARRAY_TYPE, backend_of
 from ...backends.batched.arrays import plain
+from ...backends.several import copy_of
 from ...tensor import Tensor, make
 from ..constants import Constant
 from ..geometry import root_of
@@ -124,6 +125,9 @@ class _Offloading(saved_tensors_hooks):
         array = tensor._array
         if is_part_of_leaf(tensor) or type(array) not in BY_ARRAY_TYPE:
             return tensor
+        if not array.size or tensor._rare is not None and tensor._rare.turned is not None:
+            # no one is told of a write to nothing, or to what a conjugate shows that is gone
+            return make(copy_of(array, "K"))
         return Constant(tensor, root_of(array))
 
     def unpack_hook(self, packed: Any) -> Tensor:
