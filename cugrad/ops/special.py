@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .precision import narrow, wide
+from .precision import is_complex, narrow, wide
 from .promotion import as_of
 from .table import ELEMENTWISE, FLOAT, SAME, WEIGHED, row
 
@@ -254,14 +254,25 @@ def _nan_to_num(
         return self.copy()
     if type(self) is np.ndarray and self.flags.c_contiguous and np.isfinite(self).all():
         return self.copy()
+    if self.dtype.kind == "c":  # each part by itself
+        parts = [_nan_to_num(xp, x, nan, posinf, neginf) for x in (self.real, self.imag)]
+        pairs = xp.stack(parts, -1)
+        return pairs.view(self.dtype).reshape(self.shape)
     top = _largest(self.dtype)
     high, low = top if posinf is None else posinf, -top if neginf is None else neginf
     number = xp.where(self != self, 0.0 if nan is None else nan, self)
     return narrow(xp, xp.where(number == inf, high, xp.where(number == -inf, low, number)), self)
 
 
+def _where_finite(m: Any, g: Any, self: Any) -> Any:
+    if not is_complex(self):
+        return m.where(m.isfinite(self), g, 0)
+    parts = [m.where(m.isfinite(part(self)), part(g), 0) for part in (m.real, m.imag)]
+    return m.complex(*parts)
+
+
 row("nan_to_num", "self", _nan_to_num, ELEMENTWISE, widens=False,
-    self=lambda m, g, self: m.where(m.isfinite(self), g, 0),
+    self=_where_finite,
     doc="with numbers for nan, +inf and -inf")  # fmt: skip
 row("heaviside", "self values",
     lambda xp, self, values: xp.where(self == 0, values, self > 0).astype(self.dtype, copy=False),

@@ -47,6 +47,25 @@ def test_where_numbers_end(name: str, device: str) -> None:
             np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-300)
 
 
+@pytest.mark.parametrize("numbers", [{}, {"nan": 5.0, "posinf": 7.0, "neginf": -3.0}])
+def test_both_parts_of_a_complex_number_are_numbers(numbers: Any, device: str) -> None:
+    """Their gradients, which PyTorch has none of, are those of either part."""
+    values = np.array([complex(a, b) for a in (NAN, INF, -INF, 1.0) for b in (NAN, INF, -INF, 2)])
+    for dtype in ("complex64", "complex128"):
+        got, want = [
+            lib.nan_to_num(lib.tensor(values, dtype=getattr(lib, dtype)), **numbers).tolist()
+            for lib in (cugrad, torch)
+        ]
+        assert got == want
+    parts = [cugrad.tensor(x, requires_grad=True) for x in (values.real, values.imag)]
+    whole = cugrad.tensor(values, requires_grad=True)
+    out = cugrad.nan_to_num(whole, **numbers)
+    (g,) = cugrad.autograd.grad(out, whole, cugrad.full_like(out, 1 + 2j))
+    apart = sum(k * cugrad.nan_to_num(x, **numbers).sum() for k, x in zip((1, 2), parts))
+    first, second = cugrad.autograd.grad(apart, parts)
+    assert g.real.tolist() == first.tolist() and g.imag.tolist() == second.tolist()
+
+
 @pytest.mark.parametrize("name", ["remainder", "fmod"])
 def test_remainders_where_numbers_end(name: str, device: str) -> None:
     kind = [x for x in REAL if x != 1e-310]  # of denormals PyTorch's are nan, but not 0-d ones
