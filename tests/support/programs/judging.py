@@ -183,9 +183,8 @@ def is_more(program: Program, want: Seen, got: Seen) -> bool:
         return True
     # a formula of PyTorch's that is not there, or forgets a shape, or that a gradient is complex
     wrong = "not implemented|not been implemented|returned an invalid gradient|Could this error|"
-    wrong += (
-        r"unsupported ScalarType|INTERNAL ASSERT|DispatchKey|add\(sparse, dense\) is not supported|"
-    )
+    wrong += r"unsupported ScalarType|INTERNAL ASSERT|add\(sparse, dense\) is not supported|"
+    wrong += "DispatchKey|fallback doesn't currently support|"
     wrong += "Could not run 'aten::|forward AD with .* that does not support it"
     if re.search(wrong, want.failure.text):
         return True
