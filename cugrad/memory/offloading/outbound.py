@@ -10,6 +10,7 @@ from typing import Any
 
 from ...autograd.mode import watch_writes
 from ...autograd.ranges import ranged
+from ...autograd.recording.mirrors import written_with
 from ...backends import Backend
 from ...backends.batched.arrays import plain
 from ...backends.lending.slab import PinnedSlab, SlabBlock
@@ -287,9 +288,9 @@ class Outbound:
             span.copy.file.detach()
 
     def _before_write(self, tensor: Tensor) -> None:
-        array = plain(tensor._array)
-        if type(array) in self.backend.array_types:  # else it need not wait for the lock
-            self._write_begins(root_of(array))
+        for array in map(plain, written_with(tensor)):
+            if type(array) in self.backend.array_types:  # else it need not wait for the lock
+                self._write_begins(root_of(array))
 
     def before_write(self, root: Any) -> None:
         """Memory is about to be changed in place. Saved bytes in it that are leaving leave first;

@@ -826,3 +826,23 @@ def test_what_changes_before_its_copy_is_noted_comes_back_from_the_copy(
             y.add_(1)
         (g,) = cugrad.autograd.grad(total, x)
     assert (g == x.detach().exp()).all().item()
+
+
+@pytest.mark.parametrize("change", [
+    lambda h: h.conj().imag.add_(2), lambda h: h.conj()[0].mul_(2), lambda h: h.conj().zero_(),
+    lambda h: h.mT.conj().copy_(h), lambda h: h.conj().imag[1].neg_(),
+])  # fmt: skip
+def test_a_change_through_a_conjugate_waits_for_what_leaves(change: Any) -> None:
+    """It is written to what is on its way out, too: the copy has the values of before."""
+    found = []
+    for changes in (False, True):
+        x = (cugrad.arange(4.0).reshape(2, 2) + 1j).requires_grad_()
+        with offload(min_bytes=0, keep_last=0):
+            h = x * 2
+            y = (h * h.exp()).abs().sum()
+            if changes:
+                with cugrad.no_grad():
+                    change(h)
+        y.backward()
+        found.append(x.grad.tolist())
+    assert found[0] == found[1]
