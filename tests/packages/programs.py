@@ -546,6 +546,39 @@ def pytorch_lightning() -> Numbers:
 
 
 @program
+def zuko() -> Numbers:
+    import zuko as z
+    from zuko.bayesian import BayesianModel
+
+    x, context = data("x", 16, 3), data("context", 16, 2)
+    curves: Numbers = {}
+    for kind in (z.flows.MAF, z.flows.NSF):
+        flow = filled(kind(3, 2, transforms=2, hidden_features=(12, 12)))
+        curves[kind.__name__] = trained(flow, lambda flow=flow: -flow(context).log_prob(x).mean())
+        transform = flow(context).transform
+        curves[f"{kind.__name__} inverted"] = transform.inv(transform(x)).flatten().tolist()
+    base = mlp()
+    with BayesianModel(base).reparameterize(local_trick=False) as drawn:
+        curves["shape"] = [*map(float, drawn(data("inputs", 8, 6)).shape)]
+    return curves
+
+
+@program
+def nflows() -> Numbers:
+    from nflows import transforms as t
+    from nflows.distributions.normal import StandardNormal
+    from nflows.flows.base import Flow
+
+    x = data("x", 16, 4)
+    layers = [t.ReversePermutation(4), t.MaskedAffineAutoregressiveTransform(4, 12), t.LeakyReLU(),
+              t.LULinear(4)]  # fmt: skip
+    flow = filled(Flow(t.CompositeTransform(layers), StandardNormal([4])))
+    losses = trained(flow, lambda: -flow.log_prob(x).mean())
+    back, volume = flow._transform.inverse(flow.transform_to_noise(x))
+    return {"losses": losses, "back": back.flatten().tolist(), "volume": volume.tolist()}
+
+
+@program
 def ema_pytorch() -> Numbers:
     from ema_pytorch import EMA
 
