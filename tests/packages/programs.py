@@ -564,21 +564,6 @@ def zuko() -> Numbers:
 
 
 @program
-def nflows() -> Numbers:
-    from nflows import transforms as t
-    from nflows.distributions.normal import StandardNormal
-    from nflows.flows.base import Flow
-
-    x = data("x", 16, 4)
-    layers = [t.ReversePermutation(4), t.MaskedAffineAutoregressiveTransform(4, 12), t.LeakyReLU(),
-              t.LULinear(4)]  # fmt: skip
-    flow = filled(Flow(t.CompositeTransform(layers), StandardNormal([4])))
-    losses = trained(flow, lambda: -flow.log_prob(x).mean())
-    back, volume = flow._transform.inverse(flow.transform_to_noise(x))
-    return {"losses": losses, "back": back.flatten().tolist(), "volume": volume.tolist()}
-
-
-@program
 def ema_pytorch() -> Numbers:
     from ema_pytorch import EMA
 
