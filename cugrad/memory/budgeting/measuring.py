@@ -165,10 +165,14 @@ class Measurement:
             span.own = max(span.own, more)
         self._watch()
 
-    def moves(self) -> None:
-        """Of what is placed something is about to come, or has: it counts as such from here on."""
+    def moves(self, has_come: bool = False) -> None:
+        """Of what is placed something is about to come, or has, since it was: it counts as such
+        from there on.
+        """
         if self.spans and not self._is_paused:
             before = self._start, self._freed, self._placed
+            if has_come:
+                self._here = self._training()
             self._look()
             self._start, self._freed, self._placed = before
 

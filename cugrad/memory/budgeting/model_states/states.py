@@ -111,12 +111,13 @@ class StatesOfBudget(Chooser):
         """Bytes of what is placed are about to come, for who has asked for them."""
         if self.owner._measuring is None:
             self.owner._limiter.make_room(nbytes)
-        self.has_come()
+        else:
+            self.owner._measuring.moves()
 
     def has_come(self) -> None:
         """They have come."""
         if self.owner._measuring is not None:
-            self.owner._measuring.moves()
+            self.owner._measuring.moves(has_come=True)
 
     def makes_room(self) -> None:
         """What came ahead of need makes room for what stays, and is copied before it is changed."""
