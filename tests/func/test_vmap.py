@@ -240,6 +240,8 @@ def test_what_a_batch_saves_has_a_version(line: Any, backend: Any) -> None:
     for mapped in choices(wanted):
         count = len(batch.first.inputs) + len(batch.first.results)
         for number in range(count if mapped else 0):
+            if batch.op.spared and number >= len(batch.first.inputs):
+                continue  # it is copied before it is changed
             with variant_named(line):
                 assert changed(batch, mapped, True, number) == changed(batch, mapped, False, number)
 
