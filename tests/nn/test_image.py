@@ -184,3 +184,11 @@ def test_a_size_that_stays_is_a_copy(lib: Any) -> None:
         y = lib.nn.functional.interpolate(x, size=(3, 3), mode=mode)
         y.zero_()
         assert x.sum().item() == 9, mode
+
+
+@pytest.mark.parametrize("images", [1, 3])
+def test_affine_grid_wants_a_map_for_each_image(lib: Any, images: int) -> None:
+    theta = lib.ones(2, 2, 3)
+    assert lib.nn.functional.affine_grid(theta, (2, 1, 4, 5), align_corners=False).shape[0] == 2
+    with pytest.raises(RuntimeError, match="[Ss]ize"):
+        lib.nn.functional.affine_grid(theta, (images, 1, 4, 5), align_corners=False)

@@ -56,6 +56,11 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
             f"Expected a batch of {n}D affine matrices of shape Nx{n}x{n + 1} for size "
             f"{tuple(size)}. Got {theta.shape}."
         )
+    if theta.shape[0] != size[0]:
+        raise RuntimeError(
+            f"affine_grid: got {theta.shape[0]} maps of shape {list(theta.shape)} for size "
+            f"{tuple(size)}, want one for each of {size[0]} images"
+        )
     if min(size) <= 0:
         raise ValueError(f"Expected non-zero, positive output size. Got {tuple(size)}")
     outputs = tuple(size[2:])
